@@ -1,0 +1,1 @@
+"""The outside surface: HTTP, SSE, command line, web page, and the composition root."""

@@ -1,0 +1,1 @@
+"""The write side: load a conversation, decide, append."""

@@ -1,0 +1,1 @@
+"""The runner: what makes a conversation's log owe nothing."""

@@ -1,0 +1,1 @@
+"""Adapters to the outside: event stores, PostgreSQL, models, settings, telemetry."""

@@ -1,0 +1,1 @@
+"""The read side: fold the log into tables, and query them."""
