@@ -1,0 +1,69 @@
+"""Fixtures: one embedded PostgreSQL per test run, and a database of its own for every test that asks for one."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from infra.embedded_postgres import EmbeddedPostgres
+from infra.migrations import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEMPLATE = "rejoinder_template"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The connection string of a running server's database ``postgres``."""
+    home = Path(tempfile.mkdtemp(prefix="rejoinder-tests-"))
+    home.chmod(0o711)  # root's server runs as another user
+    server = EmbeddedPostgres(home)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+        shutil.rmtree(home)
+
+
+@pytest.fixture(scope="session")
+def template_database(postgres_server: str) -> str:
+    """The name of a database with all migrations applied; connect to none: it is there to be copied."""
+    _execute(postgres_server, sql.SQL("create database {}").format(sql.Identifier(TEMPLATE)))
+    asyncio.run(migrate(make_conninfo(postgres_server, dbname=TEMPLATE)))
+    return TEMPLATE
+
+
+@pytest.fixture
+def database_url(postgres_server: str, template_database: str) -> Iterator[str]:
+    """The connection string of a fresh, migrated database, dropped after the test."""
+    yield from _fresh_database(postgres_server, template_database)
+
+
+@pytest.fixture
+def empty_database_url(postgres_server: str) -> Iterator[str]:
+    """The connection string of a fresh database without any table, dropped after the test."""
+    yield from _fresh_database(postgres_server, "template1")
+
+
+def _fresh_database(server: str, template: str) -> Iterator[str]:
+    name = f"test_{uuid4().hex}"
+    create = sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template))
+    _execute(server, create)
+    yield make_conninfo(server, dbname=name)
+    _execute(server, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def _execute(dsn: str, statement: sql.Composed) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(statement)
