@@ -1,0 +1,82 @@
+"""The aggregate's frame: its small state, how it is loaded and folded, and how its commands trigger events."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+from eventsourcing.domain import BaseAggregate
+
+from domain import events
+from domain.evolve import evolve
+from domain.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from domain.conversation_state import OpenCall, OpenTurn, WaitingMessage
+    from domain.scope import Actor
+
+_OF_NO_TURN = (events.UserMsg, events.ConversationChanged, events.ConversationFinished)
+_BEGINNING = datetime.fromtimestamp(0, UTC)
+
+
+class OpenState(BaseAggregate[UUID]):
+    """What is open in one conversation: the turn, calls without results, messages without an answer."""
+
+    def __init__(self) -> None:
+        self.tenant = self.owner = ""
+        self.settings: dict[str, Any] = {}
+        self.settings_seq = 0
+        self.metadata: dict[str, Any] = {}
+        self.turns = 0
+        self.turn: OpenTurn | None = None
+        self.calls: dict[str, OpenCall] = {}
+        self.waiting: dict[str, WaitingMessage] = {}
+        self.ended = self.copying = False
+
+    @classmethod
+    def at(cls, conversation_id: UUID, seq: int = 0) -> Self:
+        """Return a conversation that stands after its event `seq` with nothing open: a place to fold from."""
+        conversation = cls.__new__(cls)
+        conversation.__base_init__(conversation_id, seq, _BEGINNING)
+        conversation.__init__()  # type: ignore[misc]  # the library's shell, as its "created" events make it
+        return conversation
+
+    def fold(self, log: Iterable[events.ConversationEvent]) -> Self:
+        """Evolve by these events, which must follow on `version`; returns itself."""
+        for event in log:
+            event.mutate(self)
+        return self
+
+    def evolve(self, event: events.ConversationEvent) -> None:
+        """Change what is open by one event."""
+        evolve(event, self)
+
+    def _trigger(
+        self,
+        event_type: type[events.ConversationEvent],
+        *,
+        now: datetime,
+        actor: Actor,
+        cause: UUID | None = None,
+        **fields: Any,
+    ) -> events.ConversationEvent:
+        """Make an event of cleaned fields, evolve by it and keep it as pending; misspelt fields are an error."""
+        if unknown := fields.keys() - event_type.model_fields.keys():
+            raise TypeError(f"{event_type.__name__} has no {', '.join(sorted(unknown))}")
+        event = event_type.model_validate(
+            {
+                **clean(fields),
+                "originator_id": self.id,
+                "originator_version": self.version + 1,
+                "timestamp": now,
+                "correlation_id": self.turn.event_id if self.turn and event_type not in _OF_NO_TURN else None,
+                "causation_id": cause,
+                "actor": actor,
+            }
+        )
+        event.mutate(self)
+        self.pending_events.append(event)
+        return event

@@ -1,0 +1,95 @@
+"""What the log owes: the one pure function that drives the agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from domain.conversation_settings import MAX_ATTEMPTS, MAX_STEPS
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from domain.conversation import Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class StartTurn:
+    """A turn that answers these messages."""
+
+    messages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """The next model call of the open turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTools:
+    """Server calls to run, under these same ids always."""
+
+    calls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitInput:
+    """Nothing until somebody answers one of these calls, or until the earliest deadline."""
+
+    pending: tuple[str, ...]
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Calls whose deadline has passed."""
+
+    calls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseTurn:
+    """The end of a turn that may not go on; `reason` is typed."""
+
+    reason: str
+
+
+Owed = StartTurn | CallModel | RunTools | AwaitInput | Expire | CloseTurn
+
+
+def owes(conversation: Conversation, now: datetime) -> tuple[Owed, ...]:
+    """Say what a conversation owes at a time; several things at once in a mixed batch, nothing when it is idle."""
+    if conversation.ended or conversation.copying:
+        return ()
+    turn = conversation.turn
+    if turn is None:
+        return (StartTurn(tuple(conversation.waiting)),) if conversation.waiting else ()
+    if turn.resumes >= int(turn.settings.get("max_attempts") or MAX_ATTEMPTS):
+        return (CloseTurn("max_attempts"),)
+    if conversation.calls:
+        return _owed_by_calls(conversation, now)
+    if turn.step >= int(turn.settings.get("max_steps") or MAX_STEPS):
+        return (CloseTurn("max_steps"),)
+    return (CallModel(),)
+
+
+def _owed_by_calls(conversation: Conversation, now: datetime) -> tuple[Owed, ...]:
+    run, expired, pending = [], [], []
+    deadlines = []
+    for call in conversation.calls.values():
+        if call.question is None:
+            run.append(call.tool_call_id)
+        elif call.question.expires_at is not None and call.question.expires_at <= now:
+            expired.append(call.tool_call_id)
+        else:
+            pending.append(call.tool_call_id)
+            if call.question.expires_at is not None:
+                deadlines.append(call.question.expires_at)
+    owed: list[Owed] = []
+    if run:
+        owed.append(RunTools(tuple(run)))
+    if expired:
+        owed.append(Expire(tuple(expired)))
+    if pending:
+        owed.append(AwaitInput(tuple(pending), min(deadlines, default=None)))
+    return tuple(owed)

@@ -1,0 +1,252 @@
+"""What workers decide about turns; each decision is refused (`Superseded`) only if its place was taken."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from domain import events
+from domain.aggregate import OpenState
+from domain.errors import Superseded
+from domain.event_store import MAX_EVENT_BYTES
+from domain.parts import fitted, text_part
+from domain.scope import SYSTEM
+from domain.text import truncated
+from domain.wire import dumps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from domain.conversation_state import OpenCall, OpenTurn
+    from domain.decisions import Inquiry, Outcome, Reply
+    from domain.parts import Part
+    from domain.scope import Actor
+    from domain.usage import Usage
+
+_CONTENT_BYTES = MAX_EVENT_BYTES - 16 * 1024
+
+
+class TurnDecisions(OpenState):
+    """The aggregate's commands that make a turn go on, and the triggers that people's commands share with them."""
+
+    def start_turn(self, *, now: datetime) -> None:
+        """Claim the next turn for every unanswered message."""
+        if self.ended or self.copying or self.turn is not None or not self.waiting:
+            raise Superseded("there is no turn to start")
+        self._claim(now=now)
+
+    def resume_turn(self, turn: int, attempt: int, *, now: datetime) -> None:
+        """Take the open turn over from a worker that never let go: the attempt after `attempt` begins."""
+        open_turn = self._held(turn, attempt)
+        self._trigger(
+            events.TurnResumed,
+            now=now,
+            actor=open_turn.actor,
+            cause=open_turn.last_event_id,
+            turn=turn,
+            attempt=attempt + 1,
+        )
+
+    def record_reply(self, turn: int, attempt: int, reply: Reply, *, now: datetime) -> None:
+        """Record a reply with its calls, their suspensions and the results of calls that cannot run.
+
+        A reply without calls ends the turn, unless a steering message came that it did not see.
+        """
+        open_turn = self._held(turn, attempt)
+        if reply.step != open_turn.step + 1:
+            raise Superseded(f"step {reply.step} has its reply")
+        actor = open_turn.actor
+        said = self._trigger(
+            events.AssistantMsg,
+            now=now,
+            actor=actor,
+            cause=open_turn.last_event_id,
+            turn=turn,
+            attempt=attempt,
+            step=reply.step,
+            content=fitted(reply.content, _CONTENT_BYTES),
+            model=reply.model,
+            finish_reason=reply.finish_reason,
+            context_seq=reply.context_seq,
+            usage=reply.usage,
+            latency_ms=reply.latency_ms,
+        )
+        for proposed in reply.calls:
+            self._trigger(
+                events.ToolCall,
+                now=now,
+                actor=actor,
+                cause=said.event_id,
+                turn=turn,
+                tool_call_id=proposed.tool_call_id,
+                provider_id=proposed.provider_id,
+                name=proposed.name,
+                args=proposed.args,
+                executor=proposed.executor,
+                gated=proposed.gated,
+            )
+        for proposed in reply.calls:
+            call = self.calls[proposed.tool_call_id]
+            if proposed.error is not None:
+                self._result(call, "error", [text_part(proposed.error)], now=now, actor=actor)
+            elif proposed.inquiry is not None:
+                self._suspend(call, proposed.inquiry, now=now, cause=call.event_id)
+        steered = any(m.when_busy == "steer" and m.seq > open_turn.seq for m in self.waiting.values())
+        if not reply.calls and not steered:
+            self._close("completed", None, now=now, actor=actor)
+
+    def record_step(
+        self, turn: int, attempt: int, tool_call_id: str, step: str, n: int, value: Any, *, now: datetime
+    ) -> None:
+        """Record the value of a tool's n-th step of a name (n counts from 1)."""
+        open_turn = self._held(turn, attempt)
+        call = self._open(tool_call_id)
+        if n != call.steps.get(step, 0) + 1:
+            raise Superseded(f"step {step} {n} of {tool_call_id} has its value")
+        self._trigger(
+            events.ToolStep,
+            now=now,
+            actor=self.acting_for(call) or open_turn.actor,
+            cause=call.event_id,
+            tool_call_id=tool_call_id,
+            step=step,
+            n=n,
+            value=value,
+        )
+
+    def record_result(self, turn: int, attempt: int, outcome: Outcome, *, now: datetime) -> None:
+        """Record how a server call ended."""
+        self._held(turn, attempt)
+        call = self._open(outcome.tool_call_id)
+        if call.question is not None:
+            raise Superseded(f"{outcome.tool_call_id} waits for an answer")
+        content = fitted(outcome.content, _CONTENT_BYTES)
+        if call.edited:
+            content = [text_part(f"A person edited the arguments; it ran with {dumps(call.args)}"), *content]
+        self._result(call, outcome.status, content, now=now, resources=outcome.resources or None)
+
+    def expire(self, tool_call_ids: Sequence[str], *, now: datetime) -> None:
+        """Close those of these calls whose deadline has passed, as the system."""
+        for tool_call_id in tool_call_ids:
+            call = self.calls.get(tool_call_id)
+            if call and call.question and call.question.expires_at and call.question.expires_at <= now:
+                cause = self._resolution(call, "expired", now=now, actor=SYSTEM).event_id
+                self._result(
+                    call, "expired", [text_part("Nobody answered in time.")], now=now, actor=SYSTEM, cause=cause
+                )
+
+    def fail_turn(
+        self, turn: int, attempt: int, reason: str, *, now: datetime, usage: Sequence[Usage] | None = None
+    ) -> None:
+        """End the turn without success; open calls get their error results in the same append."""
+        open_turn = self._held(turn, attempt)
+        self._close("failed", reason, now=now, actor=open_turn.actor, usage=usage)
+
+    def acting_for(self, call: OpenCall) -> Actor:
+        """Say as whom a call runs: who approved it, else the author of the newest message that the turn answers."""
+        return call.approved_by or (self.turn.actor if self.turn else SYSTEM)
+
+    def _held(self, turn: int, attempt: int) -> OpenTurn:
+        if self.turn is None or self.turn.number != turn or self.turn.attempt != attempt:
+            raise Superseded(f"turn {turn} is no longer held by attempt {attempt}")
+        return self.turn
+
+    def _open(self, tool_call_id: str) -> OpenCall:
+        call = self.calls.get(tool_call_id)
+        if call is None:
+            raise Superseded(f"{tool_call_id} has its result")
+        return call
+
+    def _claim(self, *, now: datetime) -> None:
+        newest = max(self.waiting.values(), key=lambda message: message.seq)
+        self._trigger(
+            events.TurnStarted,
+            now=now,
+            actor=newest.actor,
+            cause=newest.event_id,
+            turn=self.turns + 1,
+            answers=list(self.waiting),
+            settings_seq=self.settings_seq,
+        )
+
+    def _suspend(self, call: OpenCall, inquiry: Inquiry, *, now: datetime, cause: UUID) -> None:
+        self._trigger(
+            events.Suspension,
+            now=now,
+            actor=self.acting_for(call),
+            cause=cause,
+            tool_call_id=call.tool_call_id,
+            kind=inquiry.kind,
+            prompt=truncated(inquiry.prompt, 64 * 1024),
+            response_schema=inquiry.response_schema,
+            expires_at=now + timedelta(seconds=inquiry.timeout_s) if inquiry.timeout_s else None,
+        )
+
+    def _resolution(
+        self, call: OpenCall, outcome: events.ResolutionOutcome, *, now: datetime, actor: Actor, **said: Any
+    ) -> events.ConversationEvent:
+        return self._trigger(
+            events.Resolution,
+            now=now,
+            actor=actor,
+            cause=call.question.event_id if call.question else call.event_id,
+            tool_call_id=call.tool_call_id,
+            outcome=outcome,
+            by=actor,
+            **said,
+        )
+
+    def _result(
+        self,
+        call: OpenCall,
+        status: events.ResultStatus,
+        content: Sequence[Part],
+        *,
+        now: datetime,
+        actor: Actor | None = None,
+        cause: UUID | None = None,
+        resources: list[dict[str, str]] | None = None,
+    ) -> None:
+        self._trigger(
+            events.ToolResult,
+            now=now,
+            actor=actor or self.acting_for(call),
+            cause=cause or call.event_id,
+            tool_call_id=call.tool_call_id,
+            status=status,
+            content=list(content),
+            resources=resources,
+        )
+
+    def _close(
+        self,
+        outcome: events.TurnOutcome,
+        reason: str | None,
+        *,
+        now: datetime,
+        actor: Actor,
+        partial_text: str | None = None,
+        usage: Sequence[Usage] | None = None,
+    ) -> None:
+        """End the open turn, every open call first: its question cancelled, its result ``cancelled`` or ``error``."""
+        assert self.turn is not None
+        status: events.ResultStatus = "cancelled" if outcome == "cancelled" else "error"
+        said = "The turn was cancelled." if outcome == "cancelled" else f"The turn failed ({reason})."
+        for call in list(self.calls.values()):
+            effect = " It may have taken effect." if call.executor == "server" and call.question is None else ""
+            if call.question is not None:
+                self._resolution(call, "cancelled", now=now, actor=actor)
+            self._result(call, status, [text_part(said + effect)], now=now, actor=actor)
+        self._trigger(
+            events.TurnEnded,
+            now=now,
+            actor=actor,
+            cause=self.turn.last_event_id,
+            turn=self.turn.number,
+            outcome=outcome,
+            reason=reason,
+            partial_text=truncated(partial_text, _CONTENT_BYTES) if partial_text else None,
+            usage=list(usage) if usage else None,
+        )

@@ -1,0 +1,18 @@
+"""What a model call used: tokens and cost."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Usage(BaseModel):
+    """Tokens of one or more calls and their cost in US dollars at the time of the call; None = not reported."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model: str | None = None
+    calls: int = 1
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float | None = None

@@ -1,0 +1,91 @@
+"""Between events and what a store holds: explicit JSON, metadata with its ids, upcasts of older shapes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from pydantic_core import from_json
+
+from domain.errors import UnknownEventType
+from domain.event_store import NewEvent, StoredEvent
+from domain.events import EVENT_TYPES, ConversationEvent
+from domain.upcasts import upcast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STREAM = "conversation-"
+
+
+def stream_of(conversation_id: UUID) -> str:
+    """Name the stream of a conversation."""
+    return f"{STREAM}{conversation_id}"
+
+
+def conversation_of(stream: str) -> UUID | None:
+    """Return the conversation whose stream this is, None for any other stream."""
+    if not stream.startswith(STREAM):
+        return None
+    try:
+        return UUID(stream[len(STREAM) :])
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandMark:
+    """What a command leaves in the metadata of its events so that its repeat is recognised and answered alike."""
+
+    command_id: UUID
+    body_hash: str
+    receipt: Mapping[str, Any]
+
+
+def dumps(value: Any) -> str:
+    """Write JSON as the log holds it: compact, UTF-8 kept, non-finite numbers refused."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def encode(event: ConversationEvent, mark: CommandMark | None = None) -> NewEvent:
+    """Make the record that a store appends for an event."""
+    metadata: dict[str, Any] = {
+        "event_id": str(event.event_id),
+        "occurred_at": event.timestamp.isoformat(),
+        "correlation_id": str(event.correlation_id or event.event_id),
+        "causation_id": str(event.causation_id) if event.causation_id else None,
+        "actor": event.actor.model_dump(),
+        "schema_version": event.schema_version,
+    }
+    if mark is not None:
+        metadata |= {
+            "command_id": str(mark.command_id),
+            "body_hash": mark.body_hash,
+            "receipt": dict(mark.receipt),
+        }
+    data = event.model_dump(mode="json", exclude_none=True)
+    return NewEvent(event.event_id, event.wire_type, dumps(data), dumps(metadata))
+
+
+def decode(stored: StoredEvent) -> ConversationEvent:
+    """Make the event of a stored record; raises `UnknownEventType` for a type that this code does not know."""
+    event_type = EVENT_TYPES.get(stored.type)
+    conversation_id = conversation_of(stored.stream)
+    if event_type is None or conversation_id is None:
+        raise UnknownEventType(f"{stored.type} at position {stored.position}")
+    metadata = from_json(stored.metadata)
+    data = upcast(stored.type, metadata.get("schema_version", 1), from_json(stored.data))
+    return event_type.model_validate(
+        {
+            **data,
+            "originator_id": conversation_id,
+            "originator_version": stored.seq,
+            "timestamp": metadata["occurred_at"],
+            "event_id": stored.event_id,
+            "correlation_id": metadata.get("correlation_id"),
+            "causation_id": metadata.get("causation_id"),
+            "actor": metadata["actor"],
+        }
+    )
