@@ -1,0 +1,148 @@
+"""The way to PostgreSQL: a pool of connections, connections of one's own, and notifications that survive a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import select
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Self
+
+from psycopg import AsyncConnection, Notify, OperationalError, sql
+from psycopg.conninfo import make_conninfo
+from psycopg_pool import AsyncConnectionPool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+
+logger = logging.getLogger(__name__)
+
+OLDEST_SERVER = 140000
+CONNECT_TIMEOUT_S = 10
+IDLE_IN_TRANSACTION_TIMEOUT_S = 5
+"""A process that is stopped inside a transaction holds its locks no longer than this."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+
+CONNECTION_LOST = {"57P01", "57P02", "57P03", "53300"}
+"""SQLSTATEs of a server that goes down, comes up, or is full; class 08 and errors without one are the network's."""
+
+
+class DatabaseUnavailable(Exception):
+    """PostgreSQL cannot be reached or went away; whether a statement that was under way took effect is unknown."""
+
+
+class DatabaseRefused(Exception):
+    """The server is there, but not one that Rejoinder can work with."""
+
+
+class Database:
+    """A PostgreSQL database, from ``async with`` on: autocommit connections that work through a transaction pooler.
+
+    Only `listen` needs a connection to the server itself.
+    """
+
+    def __init__(self, dsn: str, *, max_connections: int = 10, application_name: str = "rejoinder") -> None:
+        self._dsn = make_conninfo(
+            dsn,
+            application_name=application_name,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            # a server whose machine is gone is noticed in half a minute
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=3,
+        )
+        self._pool = AsyncConnectionPool(
+            self._dsn,
+            kwargs={"autocommit": True},
+            min_size=1,
+            max_size=max_connections,
+            timeout=CONNECT_TIMEOUT_S,
+            reconnect_timeout=float("inf"),
+            configure=_configure,
+            check=_discard_dead,
+            open=False,
+            name=application_name,
+        )
+
+    async def __aenter__(self) -> Self:
+        """Connect. Raises `DatabaseUnavailable`, or `DatabaseRefused` for a server that is too old."""
+        async with await self.connect() as connection:
+            found = connection.info.server_version
+        if found < OLDEST_SERVER:
+            raise DatabaseRefused(f"the database runs PostgreSQL {found // 10000}: Rejoinder needs 14 or later")
+        await self._pool.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection]:
+        """Lend a connection of the pool, in autocommit mode: ``connection.transaction()`` groups statements.
+
+        Raises `DatabaseUnavailable`, also for connections that are lost while they are lent.
+        """
+        with _connection_errors():
+            async with self._pool.connection() as connection:
+                yield connection
+
+    async def connect(self) -> AsyncConnection:
+        """Open a connection of one's own, to be closed by its owner. Raises `DatabaseUnavailable`."""
+        with _connection_errors():
+            connection = await AsyncConnection.connect(self._dsn, autocommit=True)
+            await _configure(connection)
+            return connection
+
+    async def listen(self, channels: Sequence[str]) -> AsyncGenerator[Notify | None, None]:
+        """Yield notifications for ever, and None each time that listening has begun, at first and after every loss.
+
+        On None, read what may have been missed: what commits from then on is notified. Close it
+        (``aclosing``) to end it.
+        """
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                async with aclosing(self._listen_once(channels)) as notifications:
+                    async for notification in notifications:
+                        pause = FIRST_PAUSE_S
+                        yield notification
+            except DatabaseUnavailable as exc:
+                logger.warning("not listening to the database: %s", exc, extra={"action": "listen_lost"})
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    async def _listen_once(self, channels: Sequence[str]) -> AsyncGenerator[Notify | None, None]:
+        with _connection_errors():
+            async with await self.connect() as connection:
+                for channel in channels:
+                    await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+                yield None
+                async with aclosing(connection.notifies()) as notifications:
+                    async for notification in notifications:
+                        yield notification
+
+
+async def _configure(connection: AsyncConnection) -> None:
+    # a statement, not a start-up option, because poolers refuse those
+    await connection.execute(f"set idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_TIMEOUT_S}s'")
+
+
+async def _discard_dead(connection: AsyncConnection) -> None:
+    """Ask the server only where there is a sign: an idle connection has nothing to read but its own end."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
+        await AsyncConnectionPool.check_connection(connection)
+
+
+@contextmanager
+def _connection_errors() -> Iterator[None]:
+    try:
+        yield
+    except OperationalError as exc:
+        state = exc.sqlstate
+        if state is None or state.startswith("08") or state in CONNECTION_LOST:
+            reason = str(exc).strip().partition("\n")[0] or type(exc).__name__
+            raise DatabaseUnavailable(f"the database is unavailable: {reason}") from exc
+        raise

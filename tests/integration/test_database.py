@@ -1,0 +1,151 @@
+"""The connections to PostgreSQL: pool, notifications, clock, and what they do when the server goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from infra import database as database_module
+from infra.clock import Clock
+from infra.database import Database, DatabaseRefused, DatabaseUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+async def database(empty_database_url: str) -> AsyncIterator[Database]:
+    async with Database(empty_database_url) as opened:
+        yield opened
+
+
+async def _kill_connections(database: Database) -> None:
+    async with await database.connect() as connection:
+        await connection.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()"
+        )
+
+
+async def test_connections_say_whose_they_are_and_do_not_hold_locks_while_stopped(database: Database) -> None:
+    async with database.connection() as connection:
+        cursor = await connection.execute(
+            "select current_setting('application_name'), current_setting('idle_in_transaction_session_timeout')"
+        )
+        assert await cursor.fetchone() == ("rejoinder", "5s")
+        assert connection.autocommit
+
+
+async def test_l12_who_sleeps_inside_a_transaction_loses_it(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "IDLE_IN_TRANSACTION_TIMEOUT_S", 0.2)
+    async with Database(empty_database_url) as database:
+        sleeper = await database.connect()
+        await sleeper.execute("create table shared (id int)")
+        await sleeper.execute("begin")
+        await sleeper.execute("lock table shared")
+
+        async with database.connection() as connection:
+            await connection.execute("lock table shared; select 1")
+
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+            await sleeper.execute("commit")
+        await sleeper.close()
+
+
+async def test_a_connection_that_is_lost_raises_one_clear_error(database: Database) -> None:
+    async def lose() -> None:
+        async with database.connection() as connection:
+            await _kill_connections(database)
+            await connection.execute("select 1")
+
+    with pytest.raises(DatabaseUnavailable, match="terminating connection"):
+        await lose()
+
+
+async def test_a_rule_of_the_database_stays_its_own_error(database: Database) -> None:
+    async def divide() -> None:
+        async with database.connection() as connection:
+            await connection.execute("select 1 / 0")
+
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await divide()
+
+
+async def test_connections_that_died_in_the_pool_are_replaced_unseen(database: Database) -> None:
+    for _ in range(3):
+        async with database.connection() as one, database.connection() as two:
+            assert await (await one.execute("select 1")).fetchone() == (1,)
+            assert await (await two.execute("select 1")).fetchone() == (1,)
+        await _kill_connections(database)
+
+
+async def test_a_server_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseUnavailable, match="database is unavailable"):
+        async with Database(f"host={tmp_path} dbname=postgres"):
+            pass
+
+
+async def test_an_old_server_is_refused(empty_database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_module, "OLDEST_SERVER", 990000)
+
+    with pytest.raises(DatabaseRefused, match="needs 14"):
+        async with Database(empty_database_url):
+            pass
+
+
+async def test_listening_begins_again_after_a_loss_and_says_so(database: Database) -> None:
+    async with aclosing(database.listen(["news", "Other News"])) as notifications:
+        assert await anext(notifications) is None
+        async with database.connection() as connection:
+            await connection.execute("select pg_notify('news', 'one'), pg_notify('Other News', 'two')")
+        heard = [await anext(notifications), await anext(notifications)]
+        assert [(n.channel, n.payload) for n in heard if n] == [("news", "one"), ("Other News", "two")]
+
+        await _kill_connections(database)
+
+        assert await anext(notifications) is None
+        async with database.connection() as connection:
+            await connection.execute("select pg_notify('news', 'three')")
+        again = await anext(notifications)
+        assert again is not None
+        assert again.payload == "three"
+
+
+async def test_listening_ends_at_once_when_it_is_cancelled(database: Database) -> None:
+    listening = asyncio.Event()
+
+    async def listen() -> None:
+        async with aclosing(database.listen(["news"])) as notifications:
+            async for _ in notifications:
+                listening.set()
+
+    task = asyncio.create_task(listen())
+    await listening.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 1)
+
+
+@pytest.mark.parametrize("wrong_by_s", [0, 3600, -3600])
+async def test_the_clock_tells_the_time_of_the_database_however_wrong_this_machine_is(
+    database: Database, wrong_by_s: float
+) -> None:
+    async with Clock(database, wall=lambda: time.time() + wrong_by_s) as clock, database.connection() as connection:
+        before = clock.now()
+        cursor = await connection.execute("select clock_timestamp()")
+        after = clock.now()
+        row = await cursor.fetchone()
+
+    assert row is not None
+    slack = timedelta(milliseconds=50)
+    assert before - slack <= row[0] <= after + slack
+    assert before.tzinfo is UTC
