@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -49,6 +50,17 @@ class OpenState(BaseAggregate[UUID]):
         for event in log:
             event.mutate(self)
         return self
+
+    def copied(self) -> Self:
+        """Return a copy that can decide and evolve without touching this one; settings and metadata are shared."""
+        twin = type(self).at(self.id, self.version)
+        twin.tenant, twin.owner = self.tenant, self.owner
+        twin.settings, twin.settings_seq, twin.metadata = self.settings, self.settings_seq, self.metadata
+        twin.turns, twin.turn = self.turns, replace(self.turn) if self.turn else None
+        twin.calls = {key: replace(call, steps=dict(call.steps)) for key, call in self.calls.items()}
+        twin.waiting = dict(self.waiting)
+        twin.ended, twin.copying = self.ended, self.copying
+        return twin
 
     def evolve(self, event: events.ConversationEvent) -> None:
         """Change what is open by one event."""

@@ -1,0 +1,163 @@
+"""Loading a conversation from its log alone, and running one command on it: load, decide, append."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic_core import from_json
+
+from commands.context import CommandContext, Receipt
+from commands.ports import KnownCommand
+from commands.session import Session
+from domain.conversation import Conversation
+from domain.errors import ConversationNotFound, IdempotencyMismatch
+from domain.events import ConversationChanged, ConversationStarted, TurnStarted
+from domain.owes import AwaitInput, owes
+from domain.scope import Scope
+from domain.wire import CommandMark, decode, stream_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+    from uuid import UUID
+
+    from commands.ports import Clock, Receipts, Waker
+    from domain.event_store import EventStore, StoredEvent
+
+    Decide = Callable[[Conversation, datetime], dict[str, Any]]
+
+PAGE = 64
+_REMEMBERED = 10_000
+
+
+class Belongs(NamedTuple):
+    """Whose a conversation is: what its first event says, for ever."""
+
+    tenant: str
+    owner: str
+
+
+class Conversations:
+    """The write side's repository; reads nothing but the log, and costs the same however long a conversation is."""
+
+    def __init__(self, store: EventStore, clock: Clock, receipts: Receipts, waker: Waker) -> None:
+        self.store, self.clock = store, clock
+        self._receipts, self._waker = receipts, waker
+        self._owners: OrderedDict[UUID, Belongs] = OrderedDict()
+
+    async def authorise(
+        self, conversation_id: UUID, scope: Scope, allows: Callable[[Scope, str, str], bool] = Scope.may_read
+    ) -> Belongs:
+        """Say whose the conversation is, by its first event; raises `ConversationNotFound` if the scope may not."""
+        belongs = await self._belongs(conversation_id)
+        if not allows(scope, belongs.tenant, belongs.owner):
+            raise ConversationNotFound("no such conversation")
+        return belongs
+
+    async def load(self, conversation_id: UUID) -> Session:
+        """Read backwards to the newest `turn_started` and fold from there; raises `ConversationNotFound`."""
+        conversation, tail = await self._load(conversation_id)
+        session = Session(self.store, self.clock, conversation, [decode(event) for event in tail])
+        session.position = tail[-1].position
+        return session
+
+    async def execute(
+        self,
+        conversation_id: UUID,
+        context: CommandContext,
+        decide: Decide,
+        allows: Callable[[Scope, str, str], bool] = Scope.may_command,
+    ) -> Receipt:
+        """Run a command: its repeat is answered as before, else `decide` is appended and a worker woken.
+
+        `decide` triggers on the conversation and returns the answer's own fields. Raises its errors, and
+        `ConversationNotFound`, `IdempotencyMismatch`, `NotCaughtUp`, `TooManyRaces`.
+        """
+        await self.authorise(conversation_id, context.scope, allows)
+        conversation, tail = await self._load(conversation_id)
+        if known := await self._known(tail, context):
+            return answered_before(known, context)
+        session = Session(self.store, self.clock, conversation, [decode(event) for event in tail])
+        session.position = tail[-1].position
+        answer = await session.append(decide, mark=lambda said: mark_of(context, said))
+        await self.wake(session.conversation)
+        return Receipt(conversation_id, session.seq, session.position, answer)
+
+    async def wake(self, conversation: Conversation) -> None:
+        """Hint to the workers that the conversation owes something that they can do now."""
+        if any(not isinstance(owed, AwaitInput) for owed in owes(conversation, self.clock.now())):
+            await self._waker.wake(conversation.id)
+
+    async def _known(self, tail: list[StoredEvent], context: CommandContext) -> KnownCommand | None:
+        if not context.keyed:
+            return None
+        if known := known_in(tail, context.command_id):
+            return known
+        if tail[0].seq == 1:
+            return None
+        return await self._receipts.find(context.command_id, up_to_position=tail[0].position)
+
+    async def _load(self, conversation_id: UUID) -> tuple[Conversation, list[StoredEvent]]:
+        stream = stream_of(conversation_id)
+        tail = await self.store.read(stream, limit=PAGE)
+        while (newest := _newest_turn(tail)) is None and tail and tail[0].seq > 1:
+            tail = await self.store.read(stream, before=tail[0].seq, limit=max(PAGE, 2 * len(tail))) + tail
+        if not tail:
+            raise ConversationNotFound("no such conversation")
+        tail = tail[newest or 0 :]
+        conversation = Conversation.at(conversation_id, tail[0].seq - 1)
+        if newest is not None:
+            await self._stand_before_turn(conversation, tail[0])
+        return conversation.fold(decode(event) for event in tail), tail
+
+    async def _stand_before_turn(self, conversation: Conversation, started: StoredEvent) -> None:
+        turn = decode(started)
+        assert isinstance(turn, TurnStarted)
+        conversation.tenant, conversation.owner = await self._belongs(conversation.id)
+        seq = turn.settings_seq
+        for stored in await self.store.read(stream_of(conversation.id), after=seq - 1, before=seq + 1):
+            event = decode(stored)
+            if isinstance(event, (ConversationStarted, ConversationChanged)):
+                conversation.settings, conversation.metadata = event.settings, event.metadata
+                conversation.settings_seq = seq
+
+    async def _belongs(self, conversation_id: UUID) -> Belongs:
+        if conversation_id not in self._owners:
+            first = await self.store.read(stream_of(conversation_id), before=2)
+            started = decode(first[0]) if first else None
+            if not isinstance(started, ConversationStarted):
+                raise ConversationNotFound("no such conversation")
+            self._owners[conversation_id] = Belongs(started.tenant, started.owner)
+            if len(self._owners) > _REMEMBERED:
+                self._owners.popitem(last=False)
+        self._owners.move_to_end(conversation_id)
+        return self._owners[conversation_id]
+
+
+def mark_of(context: CommandContext, answer: dict[str, Any]) -> CommandMark:
+    """Make the mark that a command leaves on its events."""
+    return CommandMark(context.command_id, context.body_hash, answer)
+
+
+def known_in(tail: list[StoredEvent], command_id: UUID) -> KnownCommand | None:
+    """Return the command of this id if some of these events are its."""
+    wanted = str(command_id)
+    for event in reversed(tail):
+        if wanted in event.metadata and (metadata := from_json(event.metadata)).get("command_id") == wanted:
+            conversation_id = decode(event).originator_id
+            return KnownCommand(
+                conversation_id, event.seq, event.position, metadata["body_hash"], metadata.get("receipt", {})
+            )
+    return None
+
+
+def answered_before(known: KnownCommand, context: CommandContext) -> Receipt:
+    """Answer a repeat as the first time; raises `IdempotencyMismatch` if it says something else."""
+    if known.body_hash != context.body_hash:
+        raise IdempotencyMismatch("this idempotency key was used with another body; use a new key")
+    return Receipt(known.conversation_id, known.seq, known.position, dict(known.answer))
+
+
+def _newest_turn(tail: list[StoredEvent]) -> int | None:
+    return next((i for i in range(len(tail) - 1, -1, -1) if tail[i].type == TurnStarted.wire_type), None)

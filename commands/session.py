@@ -1,0 +1,102 @@
+"""A loaded conversation that keeps step with its log; the one place where a lost race is retried."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from commands.ports import TooManyRaces
+from domain.errors import ConversationNotFound
+from domain.event_store import StreamDeleted, StreamMoved
+from domain.wire import decode, encode, stream_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from commands.ports import Clock
+    from domain.conversation import Conversation
+    from domain.event_store import EventStore, StoredEvent
+    from domain.events import ConversationEvent
+    from domain.wire import CommandMark
+
+Answer = TypeVar("Answer")
+
+
+class Session:
+    """One conversation in memory: `conversation` as far as it was read, `tail` the events since its newest turn began.
+
+    Not for concurrent use: whoever holds it appends one decision after the other.
+    """
+
+    def __init__(self, store: EventStore, clock: Clock, conversation: Conversation, tail: list[ConversationEvent]):
+        self._store, self._clock = store, clock
+        self.conversation = conversation
+        self.tail = tail
+        self.stream = stream_of(conversation.id)
+        self.position = 0
+
+    @property
+    def conversation_id(self) -> UUID:
+        """The conversation's id."""
+        return self.conversation.id
+
+    @property
+    def seq(self) -> int:
+        """The seq of the newest event that was folded."""
+        return self.conversation.version
+
+    async def refresh(self) -> None:
+        """Read and fold what others appended."""
+        self.fold(await self._store.read(self.stream, after=self.seq))
+
+    def fold(self, stored: Sequence[StoredEvent]) -> list[ConversationEvent]:
+        """Fold those of these events that are next, and return them; older ones are known already."""
+        news = [decode(event) for event in stored if event.seq > self.seq]
+        if news:
+            self._take(news, stored[-1].position)
+        return news
+
+    async def append(
+        self,
+        decide: Callable[[Conversation, datetime], Answer],
+        *,
+        mark: Callable[[Answer], CommandMark] | None = None,
+        races: int = 20,
+    ) -> Answer:
+        """Decide on a copy and append what that triggers; when others were first, fold theirs and decide again.
+
+        Raises what `decide` raises, `ConversationNotFound` if the stream was deleted, `TooManyRaces` after `races`.
+        """
+        for race in range(races):
+            trial = self.conversation.copied()
+            answer = decide(trial, self._clock.now())
+            decided = cast("list[ConversationEvent]", list(trial.collect_events()))
+            if not decided:
+                return answer
+            command = mark(answer) if mark else None
+            try:
+                appended = await self._store.append(
+                    self.stream, [encode(event, command) for event in decided], expected=self.seq
+                )
+            except StreamMoved:
+                await asyncio.sleep(random.uniform(0, 0.002 * min(race, 10)))
+                await self.refresh()
+            except StreamDeleted as error:
+                raise ConversationNotFound("no such conversation") from error
+            else:
+                self._keep(trial, decided, appended.position)
+                return answer
+        raise TooManyRaces("others keep appending to this conversation; try again")
+
+    def _take(self, news: list[ConversationEvent], position: int) -> None:
+        self.conversation.fold(news)
+        self.tail += news
+        self.position = position
+
+    def _keep(self, trial: Conversation, decided: list[ConversationEvent], position: int) -> None:
+        self.conversation = trial
+        self.tail += decided
+        self.position = position
