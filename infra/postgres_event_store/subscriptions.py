@@ -1,0 +1,96 @@
+"""The one reader of live events of a process: it listens for commits and fans out what it reads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, NoReturn
+
+import psycopg
+
+from domain.event_store import StoredEvent, StoreError
+from infra.postgres_event_store.connection import connect, fetch
+
+if TYPE_CHECKING:
+    from typing import LiteralString
+
+    from psycopg import AsyncConnection
+
+    from infra.fan_out import FanOut
+
+logger = logging.getLogger(__name__)
+
+PAGE_EVENTS = 1_000
+SAFETY_POLL_SECONDS = 1.0
+"""A quiet log is read this often, should a notification have been lost."""
+
+HEAD: LiteralString = "select coalesce(max(position), 0) from log.events"
+READ_ALL: LiteralString = """
+    select stream, seq, position, event_id, type, data::text, metadata::text from log.events
+    where position > %b::bigint order by position limit %b::bigint
+"""
+
+
+class LiveReader:
+    """Reads the log once for all subscribers of the process, from the first subscription on."""
+
+    def __init__(self, dsn: str, fan_out: FanOut, patience: float) -> None:
+        self._dsn, self._fan_out, self._patience = dsn, fan_out, patience
+        self._position: int | None = None
+        self._listening = asyncio.Event()
+        self._task: asyncio.Task[NoReturn] | None = None
+
+    async def started(self) -> None:
+        """Return when everything committed from now on will be fanned out; `StoreError` if that takes too long."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="live reader of the log")
+        if not self._listening.is_set():
+            try:
+                async with asyncio.timeout(self._patience):
+                    await self._listening.wait()
+            except TimeoutError as error:
+                raise StoreError("the log's database is out of reach: cannot listen to it") from error
+
+    async def close(self) -> None:
+        """Stop reading."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> NoReturn:
+        pause = 0.02
+        while True:
+            try:
+                async with await connect(self._dsn) as connection:
+                    pause = 0.02
+                    await self._listen(connection)
+            except (psycopg.Error, OSError) as error:
+                logger.warning("lost the log's live events, connecting again", extra={"reason": repr(error)})
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    async def _listen(self, connection: AsyncConnection) -> NoReturn:
+        await connection.execute("listen log_events")
+        if self._position is None:
+            [(self._position,)] = await fetch(connection, self._patience, HEAD)
+        self._listening.set()
+        while True:  # after a reconnect too the first thing is to read: nobody notified us meanwhile
+            self._position, caught_up = await self._read_on(connection, self._position)
+            if caught_up:
+                await _notified(connection)
+
+    async def _read_on(self, connection: AsyncConnection, position: int) -> tuple[int, bool]:
+        rows = await fetch(connection, self._patience, READ_ALL, (position, PAGE_EVENTS))
+        caught_up = len(rows) < PAGE_EVENTS
+        if rows:
+            events = tuple(StoredEvent(*row) for row in rows)
+            position = events[-1].position
+            self._fan_out.deliver(events, position, caught_up=caught_up)
+        return position, caught_up
+
+
+async def _notified(connection: AsyncConnection) -> None:
+    # A notification can come in with the answer of the last query: then the socket stays silent about it.
+    if not connection.pgconn.notifies():
+        async for _ in connection.notifies(timeout=SAFETY_POLL_SECONDS, stop_after=1):
+            pass

@@ -1,0 +1,29 @@
+"""What every event store refuses before it writes, so that none can be told from another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from domain.event_store import MAX_EVENT_BYTES, STREAM_DELETED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from domain.event_store import NewEvent
+
+
+def check_storable(stream: str, events: Sequence[NewEvent]) -> None:
+    """Raise `ValueError` for an append of nothing, of an event too large, or of text that no store can hold."""
+    if not events:
+        raise ValueError("an append needs at least one event")
+    if "\0" in stream or not stream:
+        raise ValueError(f"{stream!r} cannot name a stream")
+    for event in events:
+        if event.type == STREAM_DELETED or "\0" in event.type:
+            raise ValueError(f"{event.type!r} cannot be the type of an event")
+        size = len(event.data.encode())  # a lone surrogate raises here: UnicodeEncodeError is a ValueError
+        if size > MAX_EVENT_BYTES:
+            raise ValueError(
+                f"a {event.type} of {size} bytes is larger than the {MAX_EVENT_BYTES} that an event may have"
+            )
+        event.metadata.encode()
