@@ -1,0 +1,104 @@
+"""How single events read in the format of OpenAI's chat completions, which LiteLLM translates for every provider."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from domain.parts import text_of
+from domain.wire import dumps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from domain.events import AssistantMsg, ToolCall, ToolResult, TurnEnded, UserMsg
+    from domain.parts import Part
+
+ProviderMessage = dict[str, Any]
+
+_CANCELLED = "[The turn was cancelled before its reply was finished.]"
+_CUT = "[The reply above was cut off: the turn was cancelled.]"
+_UNFIT_FOR_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def user_message(event: UserMsg) -> ProviderMessage:
+    """Render what a person (or the caller's system) said."""
+    return {"role": event.role, "content": _content(event.content)}
+
+
+def assistant_message(event: AssistantMsg, calls: Sequence[ToolCall], model: str) -> ProviderMessage | None:
+    """Render a reply with its calls for `model`; None for an empty one, which providers refuse.
+
+    Thinking and images go back to the model family that made them, and to no other.
+    """
+    own = same_family(event.model, model)
+    text = text_of(event.content)
+    images = [_provider_part(part) for part in event.content if own and part.type == "image_url"]
+    if not (text or images or calls):
+        return None
+    message: ProviderMessage = {"role": "assistant", "content": text or None}
+    if images:
+        message["content"] = [*([{"type": "text", "text": text}] if text else []), *images]
+    if thinking := [_thinking_block(part) for part in event.content if own and part.provider_data and _thought(part)]:
+        message["thinking_blocks"] = thinking
+    if calls:
+        message["tool_calls"] = [_tool_call(call) for call in calls]
+    return message
+
+
+def tool_message(event: ToolResult) -> ProviderMessage:
+    """Render the result of a call."""
+    return {"role": "tool", "tool_call_id": event.tool_call_id, "content": _content(event.content)}
+
+
+def cancelled_messages(event: TurnEnded) -> list[ProviderMessage]:
+    """Tell the model that a turn was cancelled, and what of its reply people had seen by then."""
+    if not event.partial_text:
+        return [{"role": "user", "content": _CANCELLED}]
+    return [{"role": "assistant", "content": event.partial_text}, {"role": "user", "content": _CUT}]
+
+
+def same_family(one: str, other: str) -> bool:
+    """Say whether two LiteLLM model names mean models of one provider and family.
+
+    ``anthropic/claude-sonnet-4-5`` and ``anthropic/claude-opus-4-1`` do; a name without a provider, which is how
+    replies name their model, fits every provider's model of that family.
+    """
+    (provider, family), (other_provider, other_family) = _family(one), _family(other)
+    return family == other_family and (provider == other_provider or not provider or not other_provider)
+
+
+def _family(model: str) -> tuple[str, str]:
+    provider, _, name = model.lower().rpartition("/")
+    return provider, re.split(r"[^a-z]", name, maxsplit=1)[0] or name
+
+
+def _content(parts: Sequence[Part]) -> str | list[ProviderMessage]:
+    """Render content as plain text where it is one, which every provider takes, else as parts."""
+    if all(part.type == "text" for part in parts):
+        return "\n".join(part.text or "" for part in parts)
+    return [_provider_part(part) for part in parts]
+
+
+def _provider_part(part: Part) -> ProviderMessage:
+    if part.image_url is not None:
+        return {"type": part.type, "image_url": part.image_url}
+    if isinstance(part.data, dict):
+        return {"type": part.type, **part.data}
+    return {"type": "text", "text": part.text if part.text is not None else dumps(part.data)}
+
+
+def _thought(part: Part) -> bool:
+    return part.type in ("thinking", "redacted_thinking")
+
+
+def _thinking_block(part: Part) -> ProviderMessage:
+    block = {"type": "thinking", "thinking": part.text or ""} if part.type == "thinking" else {"type": part.type}
+    return {**block, **(part.provider_data or {})}
+
+
+def _tool_call(event: ToolCall) -> ProviderMessage:
+    """Render a call by our id, with the arguments that the model chose; only an object is one for every provider."""
+    args = event.args if isinstance(event.args, dict) else {"arguments": event.args}
+    name = _UNFIT_FOR_A_NAME.sub("_", event.name)[:64] or "_"
+    return {"id": event.tool_call_id, "type": "function", "function": {"name": name, "arguments": dumps(args)}}
