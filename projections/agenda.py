@@ -1,0 +1,80 @@
+"""What is owed and when: the to-do list from which workers claim. One row per conversation and kind of work.
+
+Columns have one owner each. The projector's are a function of the log: `seq` (folded so far), `due_at` (null: never),
+`at_once` (due as soon as it is seen; `due_at` is then the newest event's time, for the order), `state` (what is open;
+null: nothing). The workers' say what a worker saw at `seen_seq` (then due at `seen_due`) and who holds the row until
+when. Whoever knows more of the log decides when to look next: `wake_at`.
+
+A row may be deleted when ``state is null and seq >= seen_seq`` and nobody holds it; workers may insert one (seq 0).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from domain.owes import AwaitInput
+from projections.open_state import keep_state, load_state, only_awaits, owed_at_any_time
+from projections.projection import Projection, Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from projections.event import Event
+
+
+def fold(rows: Rows, events: Sequence[Event]) -> None:
+    """Say what the conversation owes after its newest event."""
+    row = rows.get("turn")
+    conversation = load_state(rows.conversation_id, row["state"] if row else None)
+    for event in events:
+        conversation.evolve(event.decoded)
+    owed = owed_at_any_time(conversation)
+    at_once = bool(owed) and not only_awaits(owed)
+    deadlines = [one.until for one in owed if isinstance(one, AwaitInput) and one.until]
+    rows.put(
+        {
+            "kind": "turn",
+            "seq": events[-1].seq,
+            "due_at": events[-1].occurred_at if at_once else min(deadlines, default=None),
+            "at_once": at_once,
+            "state": keep_state(conversation),
+        }
+    )
+
+
+# No clock is asked whether work is due at once: the log's clock may be ahead of the database's.
+WAKE_AT = """wake_at timestamptz generated always as (
+    case when seq <= seen_seq then case when seen_due is not null then greatest(seen_due, hold_until) end
+         when at_once then coalesce(hold_until, timestamptz '1970-01-01 00:00:00+00')
+         when due_at is not null then greatest(due_at, hold_until) end) stored"""
+
+# once a batch: when the first of these rows wants to be looked at, in seconds since 1970
+ANNOUNCE = """
+select pg_notify('agenda', extract(epoch from min(wake_at))::text) from agenda
+where conversation_id = any(%(conversations)s) having min(wake_at) is not null
+"""
+
+AGENDA = Projection(
+    name="agenda",
+    version=1,
+    columns={
+        "kind": "text not null",
+        "seq": "int not null default 0",
+        "due_at": "timestamptz",
+        "at_once": "boolean not null default false",
+        "state": "json",
+    },
+    key=("kind",),
+    fold=fold,
+    extra=(
+        "seen_seq int not null default 0",
+        "seen_due timestamptz",
+        "claimed_by uuid",
+        "hold_until timestamptz",
+        "strikes int not null default 0",
+        WAKE_AT,
+    ),
+    # the first is for `min(wake_at)`; the second to claim the oldest: `where wake_at <= now order by due_at limit k`
+    indexes=("(wake_at) where wake_at is not null", "(due_at) where wake_at is not null"),
+    announce=ANNOUNCE,
+)

@@ -1,0 +1,76 @@
+"""The SQL of a projection's table, made from its definition: no schema is named, no column is left implicit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from domain.wire import dumps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from uuid import UUID
+
+    from psycopg import AsyncConnection
+
+    from projections.projection import Projection, Row
+
+
+class Table:
+    """Reads and writes one projection's table, in whatever schema comes first on the connection's search path."""
+
+    def __init__(self, projection: Projection) -> None:
+        self._name = name = projection.name
+        self.key = projection.key_columns
+        self.columns = ("conversation_id", *projection.columns)
+        self.types = ("uuid", *(spec.split()[0] for spec in projection.columns.values()))
+        self._json = {c for c, t in zip(self.columns, self.types, strict=True) if t in ("json", "jsonb")}
+        definitions = [f"{column} {spec}" for column, spec in projection.columns.items()]
+        definitions = ["conversation_id uuid not null", *definitions, *projection.extra]
+        self.create = f"create table {name} ({', '.join(definitions)})"
+        self.indexes = [f"alter table {name} add primary key ({', '.join(self.key)})"]
+        self.indexes += [f"create index on {name} {index}" for index in projection.indexes]
+        still_open = ""
+        if projection.open_while is not None:
+            column, values = projection.open_while
+            still_open = f"{column} in ({', '.join(_quoted(value) for value in sorted(values))})" if values else "false"
+            if values:
+                self.indexes.append(f"create index on {name} (conversation_id) where {still_open}")
+        listed, key = ", ".join(self.columns), ", ".join(self.key)
+        self._load = f"select {listed} from {name} where conversation_id = any(%b)"
+        self._load += f" and {still_open}" if still_open else ""
+        self.loads = still_open != "false"
+        places = ", ".join(["%s"] * len(self.columns))
+        changes = ", ".join(f"{column} = excluded.{column}" for column in self.columns if column not in self.key)
+        self._upsert = f"insert into {name} ({listed}) values ({places}) on conflict ({key}) "
+        self._upsert += f"do update set {changes}" if changes else "do nothing"
+        self._remove = f"delete from {name} where ({key}) = ({', '.join(['%s'] * len(self.key))})"
+
+    async def load_open(self, connection: AsyncConnection, conversations: Sequence[UUID]) -> list[Row]:
+        """Return the rows of these conversations that later events may change."""
+        cursor = await connection.cursor(binary=True).execute(self._load, [list(conversations)], prepare=True)
+        return [dict(zip(self.columns, values, strict=True)) for values in await cursor.fetchall()]
+
+    async def upsert(self, connection: AsyncConnection, rows: Sequence[Row]) -> None:
+        """Insert or replace rows, in the order of their keys, so that writers who meet don't deadlock."""
+        values = [self.values(row) for row in sorted(rows, key=self._key_of)]
+        async with connection.cursor() as cursor:
+            await cursor.executemany(self._upsert, values)
+
+    async def remove(self, connection: AsyncConnection, keys: Iterable[tuple[Any, ...]]) -> None:
+        """Delete the rows of these keys (the conversation first)."""
+        async with connection.cursor() as cursor:
+            await cursor.executemany(self._remove, sorted(keys))
+
+    def values(self, row: Row) -> list[Any]:
+        """Return a row's values in the order of `columns`, json as text."""
+        return [
+            dumps(row[column]) if column in self._json and row[column] is not None else row[column]
+            for column in self.columns
+        ]
+
+    def _key_of(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row[column] for column in self.key)
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
