@@ -54,8 +54,8 @@ class AppendLane:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connect, so that a wrong address is known at once (psycopg's errors), and start."""
-        self._connection = await connect(self._dsn)
+        """Connect and start; `StoreError` if the database stays out of reach."""
+        self._connection = await insist(lambda: connect(self._dsn), self._patience)
         self._task = asyncio.create_task(self._run(), name="append lane")
 
     async def append(self, stream: str, events: Sequence[NewEvent], expected: int) -> Appended:

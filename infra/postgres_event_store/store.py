@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
-import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from domain.event_store import STREAM_DELETED, Batch, StoredEvent, StoreError
+from domain.event_store import STREAM_DELETED, Batch, StoredEvent
 from infra.fan_out import FanOut, by_position, by_seq, follow
 from infra.postgres_event_store.appender import AppendLane
 from infra.postgres_event_store.connection import configure, fetch, insist
@@ -67,10 +66,7 @@ class PostgresEventStore:
         self._live = LiveReader(dsn, self._fan_out, patience)
 
     async def __aenter__(self) -> Self:
-        try:
-            await self._lane.open()
-        except (psycopg.Error, OSError) as error:
-            raise StoreError(f"cannot open the log's database: {error}") from error
+        await self._lane.open()
         await self._pool.open()
         return self
 
