@@ -20,7 +20,7 @@ from domain.wire import stream_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from domain.tools import Toolset
+    from domain.toolset import Toolset
 
     from commands.conversations import Conversations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from domain.tools import Toolset
+    from domain.toolset import Toolset
 
     from commands.context import CommandContext, Receipt
     from commands.conversations import Conversations

@@ -38,6 +38,14 @@ class ApiKeys:
 
     def __init__(self, entries: Iterable[KeyEntry]) -> None:
         self._scopes = {entry.key_sha256: Scope(entry.tenant, entry.user, frozenset(entry.roles)) for entry in entries}
+        self._roles: dict[tuple[str, str], frozenset[str]] = {}
+        for scope in self._scopes.values():
+            person = scope.tenant, scope.user
+            self._roles[person] = self._roles.get(person, frozenset()) | scope.roles
+
+    def roles_of(self, tenant: str, user: str) -> frozenset[str]:
+        """Return the roles that a person has by any of their keys."""
+        return self._roles.get((tenant, user), frozenset())
 
     def scope_of(self, key: str) -> Scope | None:
         """Return the scope of a key, None for an unknown one.

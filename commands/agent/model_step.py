@@ -1,0 +1,85 @@
+"""One model call of a turn: from its request to the decision that records the reply and the calls it proposes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from domain.proposals import propose
+
+from commands.agent.live import LiveAt
+from commands.agent.model import ModelError, ModelRequest
+from commands.agent.model_call import call_model
+from domain.decisions import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from domain.toolset import Toolset
+
+    from commands.agent.model import Delta, ModelReply
+    from commands.agent.model_context import ModelContext
+    from commands.agent.surroundings import Decide, Surroundings
+    from commands.session import Session
+    from domain.conversation import Conversation
+    from domain.usage import Usage
+
+
+async def model_step(session: Session, surroundings: Surroundings, context: ModelContext) -> Decide:
+    """Call the model for the open turn's next step, showing what it says as it says it.
+
+    Returns the decision that records the reply, or the one that ends the turn as failed.
+    """
+    turn = session.conversation.turn
+    assert turn is not None
+    settings, step, attempt, number = turn.settings, turn.step + 1, turn.attempt, turn.number
+    tools = surroundings.toolset.existing(settings.get("tools"))
+    model = settings.get("model") or surroundings.default_model
+    messages, context_seq = await context.messages(system_prompt=settings.get("system_prompt"), model=model)
+    at = LiveAt(session.conversation_id, number, step, attempt, 1)
+
+    def request_for(name: str) -> ModelRequest:
+        return ModelRequest(name, messages, tools.definitions(), settings.get("model_params") or {})
+
+    async def show(delta: Delta) -> None:
+        await surroundings.live.publish(at, delta.kind, delta.text)
+
+    async def begin(try_: int) -> None:
+        nonlocal at
+        at = at._replace(try_=try_)
+        await surroundings.live.restart(at)
+
+    try:
+        reply = await call_model(
+            [model, *(settings.get("fallback_models") or ())],
+            surroundings.model,
+            request_for,
+            on_delta=show,
+            on_try=begin,
+        )
+    except ModelError as error:
+        return failing(session.conversation, error.reason, [error.usage] if error.usage else None)
+    recorded = _reply(
+        reply, step, context_seq, tools, settings.get("approval_timeout_s", surroundings.approval_timeout_s)
+    )
+    return lambda conversation, now: conversation.record_reply(number, attempt, recorded, now=now)
+
+
+def failing(conversation: Conversation, reason: str, usage: Sequence[Usage] | None = None) -> Decide:
+    """Make the decision that ends the open turn as failed."""
+    turn = conversation.turn
+    assert turn is not None
+    number, attempt = turn.number, turn.attempt
+    return lambda conversation, now: conversation.fail_turn(number, attempt, reason, now=now, usage=usage)
+
+
+def _reply(reply: ModelReply, step: int, context_seq: int, tools: Toolset, approval_timeout_s: float) -> Reply:
+    return Reply(
+        step=step,
+        content=reply.content,
+        model=reply.model,
+        finish_reason=reply.finish_reason,
+        context_seq=context_seq,
+        calls=propose(reply.tool_requests, tools, approval_timeout_s=approval_timeout_s),
+        usage=reply.usage,
+        latency_ms=reply.latency_ms,
+    )

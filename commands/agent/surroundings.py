@@ -1,0 +1,44 @@
+"""What a runner works with: the ports, and the server's defaults for what a conversation does not set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
+    from domain.toolset import Toolset
+
+    from commands.agent.live import LiveTurns
+    from commands.agent.model import Model
+    from commands.conversations import Conversations
+    from domain.conversation import Conversation
+    from domain.scope import Actor, Scope
+
+    Decide = Callable[[Conversation, datetime], Any]
+    """A decision: it triggers events on the conversation, or raises `Superseded`; run again after a lost race."""
+    Recorder = Callable[[Decide], Awaitable[None]]
+    """Has a decision appended and returns when it is durable."""
+
+
+class ScopeResolver(Protocol):
+    """Looks up what an actor may do now; roles are never in the log."""
+
+    async def resolve(self, tenant: str, actor: Actor) -> Scope:
+        """Return the scope as which a tool runs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Everything that the agent needs from outside of the conversation that it works on."""
+
+    conversations: Conversations
+    model: Model
+    toolset: Toolset
+    live: LiveTurns
+    scopes: ScopeResolver
+    default_model: str
+    approval_timeout_s: float

@@ -1,0 +1,66 @@
+"""One run of a server tool: as whom, with what it recorded before, and the decision that records how it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from commands.agent.tool_run import run_tool
+from domain.decisions import Outcome
+from domain.events import ToolStep, TurnStarted
+from domain.parts import text_part
+from domain.tool_context import ToolContext
+
+if TYPE_CHECKING:
+    from commands.agent.model_context import ModelContext
+    from commands.agent.surroundings import Decide, Recorder, Surroundings
+    from commands.session import Session
+
+DEFAULT_TIMEOUT_S = 60.0
+
+
+async def tool_dispatch(
+    tool_call_id: str, session: Session, surroundings: Surroundings, context: ModelContext, record: Recorder
+) -> Decide:
+    """Run the call; its id is the same however often that happens. Returns the decision that records its result."""
+    turn = session.conversation.turn
+    assert turn is not None
+    number, attempt, settings = turn.number, turn.attempt, turn.settings
+    call = session.conversation.calls[tool_call_id]
+    tool = surroundings.toolset.existing(settings.get("tools")).get(call.name)
+    if tool is None:
+        return _recording(
+            number, attempt, Outcome(tool_call_id, "error", [text_part("This tool is not here any more.")])
+        )
+
+    async def keep(step: str, n: int, value: Any) -> None:
+        await record(lambda c, now: c.record_step(number, attempt, tool_call_id, step, n, value, now=now))
+
+    actor = session.conversation.acting_for(call)
+    answers = next((event.answers for event in reversed(session.tail) if isinstance(event, TurnStarted)), [])
+    outcome = await run_tool(
+        tool,
+        call.args,
+        ToolContext(
+            tool_call_id,
+            session.conversation_id,
+            await surroundings.scopes.resolve(session.conversation.tenant, actor),
+            session.conversation.metadata | await context.message_metadata(answers),
+            record=keep,
+            recorded=_recorded(session, tool_call_id),
+            actor=actor,
+        ),
+        timeout_s=tool.timeout_s or settings.get("tool_timeout_s") or DEFAULT_TIMEOUT_S,
+    )
+    return _recording(number, attempt, outcome)
+
+
+def _recording(turn: int, attempt: int, outcome: Outcome) -> Decide:
+    return lambda conversation, now: conversation.record_result(turn, attempt, outcome, now=now)
+
+
+def _recorded(session: Session, tool_call_id: str) -> dict[str, list[Any]]:
+    values: dict[str, list[Any]] = {}
+    for event in session.tail:
+        if isinstance(event, ToolStep) and event.tool_call_id == tool_call_id:
+            values.setdefault(event.step, []).append(event.value)
+    return values

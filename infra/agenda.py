@@ -1,0 +1,163 @@
+"""The workers' side of the read model `agenda`: claims by lease on PostgreSQL's clock, and the hints that wake.
+
+The projector owns seq, due_at and state; only the columns that say what a worker saw and who holds a row are written
+here. Losing any of it in a crash costs at most a second claim, so nothing waits for the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, LiteralString
+from uuid import UUID, uuid4
+
+from commands.agent.agenda import AgendaUnavailable, Claim
+from infra.database import DatabaseUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Collection
+    from datetime import datetime
+
+    from psycopg import AsyncCursor
+
+    from infra.database import Database
+
+logger = logging.getLogger(__name__)
+
+WAKE, AGENDA = "wake", "agenda"
+
+_QUICK: LiteralString = "quick as materialized (select set_config('synchronous_commit', 'off', true))"
+
+_CLAIM: LiteralString = f"""
+with {_QUICK}, due as materialized (
+    select a.conversation_id, a.claimed_by is not null as takeover
+    from agenda a, quick
+    where a.kind = 'turn' and a.wake_at <= clock_timestamp()
+    order by a.due_at limit %(limit)s for update of a skip locked)
+update agenda a
+set claimed_by = %(token)s, hold_until = clock_timestamp() + %(lease)s * interval '1 second',
+    strikes = case when due.takeover then a.strikes + 1 else a.strikes end
+from due where a.conversation_id = due.conversation_id and a.kind = 'turn'
+returning a.conversation_id, due.takeover
+"""
+
+_CLAIM_HINTED: LiteralString = f"""
+with {_QUICK}, held as materialized (
+    select a.claimed_by is not null as takeover from agenda a, quick
+    where a.conversation_id = %(id)s and a.kind = 'turn' for update of a)
+insert into agenda (conversation_id, kind, claimed_by, hold_until)
+select %(id)s, 'turn', %(token)s, clock_timestamp() + %(lease)s * interval '1 second' from quick
+on conflict (conversation_id, kind) do update set claimed_by = excluded.claimed_by, hold_until = excluded.hold_until
+    where agenda.hold_until is null or agenda.hold_until < clock_timestamp()
+returning coalesce((select takeover from held), false)
+"""
+
+_EXTEND: LiteralString = f"""
+with {_QUICK}, mine as materialized (
+    select a.conversation_id
+    from agenda a join unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) c(id, token)
+        on a.conversation_id = c.id and a.claimed_by = c.token and a.kind = 'turn', quick
+    order by a.conversation_id for update of a)
+update agenda a set hold_until = clock_timestamp() + %(lease)s * interval '1 second'
+from mine where a.conversation_id = mine.conversation_id and a.kind = 'turn'
+returning a.conversation_id
+"""
+
+_FINISH: LiteralString = f"""
+with {_QUICK}, done as (
+    update agenda a set seen_seq = %(seq)s, seen_due = %(due)s, claimed_by = null, hold_until = null, strikes = 0
+    from quick
+    where a.conversation_id = %(id)s and a.kind = 'turn' and a.claimed_by = %(token)s and a.seq <= %(seq)s
+    returning a.seen_due)
+select case when seen_due is not null then pg_notify('agenda', extract(epoch from seen_due)::text) end from done
+"""
+
+_RELEASE: LiteralString = f"""
+with {_QUICK}, released as (
+    update agenda a
+    set claimed_by = case when %(failed)s then a.claimed_by end,
+        hold_until = clock_timestamp() + %(pause)s * interval '1 second'
+    from quick where a.conversation_id = %(id)s and a.kind = 'turn' and a.claimed_by = %(token)s
+    returning a.hold_until)
+select pg_notify('agenda', extract(epoch from hold_until)::text) from released
+"""
+
+_DUE_IN: LiteralString = """
+select extract(epoch from min(wake_at) - clock_timestamp())::float8 from agenda
+where kind = 'turn' and wake_at is not null
+"""
+
+
+class PostgresAgenda:
+    """The agenda of conversations that owe a turn, in PostgreSQL."""
+
+    def __init__(self, database: Database, *, lease_s: float) -> None:
+        self._database, self._lease_s = database, lease_s
+
+    async def claim(self, limit: int) -> list[Claim]:
+        """Claim up to `limit` conversations that are due."""
+        token = uuid4()
+        async with self._run(_CLAIM, limit=limit, token=token, lease=self._lease_s) as cursor:
+            return [Claim(row[0], token, takeover=row[1]) async for row in cursor]
+
+    async def claim_hinted(self, conversation_id: UUID) -> Claim | None:
+        """Claim this conversation unless another's claim, or a pause, is live."""
+        token = uuid4()
+        async with self._run(_CLAIM_HINTED, id=conversation_id, token=token, lease=self._lease_s) as cursor:
+            row = await cursor.fetchone()
+            return Claim(conversation_id, token, takeover=row[0]) if row else None
+
+    async def extend(self, claims: Collection[Claim]) -> set[UUID]:
+        """Renew these claims; returns the conversations that are still held."""
+        ids, tokens = [claim.conversation_id for claim in claims], [claim.token for claim in claims]
+        async with self._run(_EXTEND, ids=ids, tokens=tokens, lease=self._lease_s) as cursor:
+            return {row[0] async for row in cursor}
+
+    async def finish(self, claim: Claim, seq: int, due_at: datetime | None) -> bool:
+        """Hand back what rests at `seq`; False when newer events were folded, or the claim was lost."""
+        async with self._run(_FINISH, id=claim.conversation_id, token=claim.token, seq=seq, due=due_at) as cursor:
+            return await cursor.fetchone() is not None
+
+    async def release(self, claim: Claim, *, pause_s: float, failed: bool) -> None:
+        """Let go unfinished; `failed` makes the next claim a take-over."""
+        async with self._run(_RELEASE, id=claim.conversation_id, token=claim.token, pause=pause_s, failed=failed):
+            pass
+
+    async def due_in(self) -> float | None:
+        """Return the seconds until something is due, None when nothing is."""
+        async with self._run(_DUE_IN) as cursor:
+            row = await cursor.fetchone()
+            return row[0] if row else None
+
+    async def hints(self) -> AsyncGenerator[UUID | None, None]:
+        """Yield conversations that were just given something to do; None: look at the whole agenda."""
+        async with aclosing(self._database.listen([WAKE, AGENDA])) as notifications:
+            async for notification in notifications:
+                if notification is not None and notification.channel == WAKE:
+                    yield UUID(notification.payload)
+                else:
+                    yield None
+
+    @asynccontextmanager
+    async def _run(self, statement: LiteralString, **values: object) -> AsyncIterator[AsyncCursor]:
+        try:
+            async with self._database.connection() as connection, connection.cursor() as cursor:
+                await cursor.execute(statement, values, prepare=True)
+                yield cursor
+        except DatabaseUnavailable as error:
+            raise AgendaUnavailable(str(error)) from error
+
+
+class PostgresWaker:
+    """Wakes the workers of every process by NOTIFY."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def wake(self, conversation_id: UUID) -> None:
+        """Notify; a hint that is lost costs time, nothing else."""
+        try:
+            async with self._database.connection() as connection:
+                await connection.execute("select pg_notify(%s, %s)", (WAKE, str(conversation_id)), prepare=True)
+        except DatabaseUnavailable as error:
+            logger.info("nobody was woken: %s", error, extra={"action": "wake_lost"})
