@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from eventsourcing.domain import BaseAggregate
 
 from domain import events
+from domain.errors import TooLarge
+from domain.event_store import MAX_EVENT_BYTES
 from domain.evolve import evolve
 from domain.text import clean
 
@@ -75,20 +77,28 @@ class OpenState(BaseAggregate[UUID]):
         cause: UUID | None = None,
         **fields: Any,
     ) -> events.ConversationEvent:
-        """Make an event of cleaned fields, evolve by it and keep it as pending; misspelt fields are an error."""
+        """Make an event of cleaned fields, evolve by it and keep it as pending; misspelt fields are an error.
+
+        Raises `TooLarge` for one that no store takes.
+        """
         if unknown := fields.keys() - event_type.model_fields.keys():
             raise TypeError(f"{event_type.__name__} has no {', '.join(sorted(unknown))}")
+        event_id = uuid4()
         event = event_type.model_validate(
             {
                 **clean(fields),
                 "originator_id": self.id,
                 "originator_version": self.version + 1,
                 "timestamp": now,
-                "correlation_id": self.turn.event_id if self.turn and event_type not in _OF_NO_TURN else None,
+                "event_id": event_id,
+                "correlation_id": self.turn.event_id if self.turn and event_type not in _OF_NO_TURN else event_id,
                 "causation_id": cause,
                 "actor": actor,
             }
         )
+        size = len(event.model_dump_json(exclude_none=True).encode())
+        if size > MAX_EVENT_BYTES:
+            raise TooLarge(f"{size:,} bytes of JSON are more than the {MAX_EVENT_BYTES:,} of one event; send less")
         event.mutate(self)
         self.pending_events.append(event)
         return event

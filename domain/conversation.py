@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from domain import events
+from domain.decisions import Inquiry
 from domain.errors import (
     ConversationBusy,
     ConversationEnded,
+    ConversationExists,
     ConversationIncomplete,
     InvalidInput,
     StaleResolution,
-    TooLarge,
 )
-from domain.event_store import MAX_EVENT_BYTES
 from domain.parts import text_part
 from domain.text import clean
 from domain.turns import TurnDecisions
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from domain.scope import Actor
 
 _FITS = {"approval": {"approve", "edit", "reject"}, "elicitation": {"answer", "reject"}, "client": {"answer", "reject"}}
+_OUTCOMES: dict[str, events.ResolutionOutcome] = {
+    "approve": "approved",
+    "edit": "edited",
+    "reject": "rejected",
+    "answer": "answered",
+}
 
 
 class Conversation(TurnDecisions):
@@ -47,7 +53,9 @@ class Conversation(TurnDecisions):
         now: datetime,
         actor: Actor,
     ) -> None:
-        """Begin the conversation; its stream must be empty."""
+        """Begin the conversation; raises `ConversationExists` if it has begun."""
+        if self.version:
+            raise ConversationExists("this id is taken; choose another one")
         self._trigger(
             events.ConversationStarted,
             now=now,
@@ -84,10 +92,8 @@ class Conversation(TurnDecisions):
         Raises `ConversationBusy` for ``reject``, `TooLarge`, `InvalidInput` for a message_id that already waits.
         """
         self._accepts()
-        if message.message_id in self.waiting:
+        if clean(message.message_id) in self.waiting:
             raise InvalidInput("message_id", "another message with this id waits for its answer; use a new one")
-        if len(dumps(clean(message.content)).encode()) + len(dumps(clean(message.metadata))) > MAX_EVENT_BYTES - 4096:
-            raise TooLarge(f"a message may have {MAX_EVENT_BYTES // 1024} KiB of JSON; send less")
         if message.respond and self.busy:
             if message.when_busy == "reject":
                 raise ConversationBusy("a turn is open or a message waits for one")
@@ -107,8 +113,7 @@ class Conversation(TurnDecisions):
 
     def question(self, tool_call_id: str, now: datetime) -> OpenCall:
         """Return the call whose question is open; `StaleResolution` where none is or its deadline has passed."""
-        if self.ended:
-            raise ConversationEnded("the conversation was ended; nothing waits for an answer")
+        self._accepts()
         call = self.calls.get(tool_call_id)
         if call is None or call.question is None:
             raise StaleResolution("the tool call does not wait for an answer")
@@ -125,16 +130,7 @@ class Conversation(TurnDecisions):
         kind = call.question.kind if call.question else "approval"
         if decision.outcome not in _FITS[kind]:
             raise StaleResolution(f"the tool call waits for one of: {', '.join(sorted(_FITS[kind]))}")
-        outcome: events.ResolutionOutcome
-        match decision.outcome:
-            case "approve":
-                outcome = "approved"
-            case "edit":
-                outcome = "edited"
-            case "reject":
-                outcome = "rejected"
-            case "answer":
-                outcome = "answered"
+        outcome = _OUTCOMES[decision.outcome]
         resolution = self._resolution(
             call,
             outcome,
@@ -149,17 +145,21 @@ class Conversation(TurnDecisions):
                 said = f"A person rejected this call. Reason: {decision.reason or 'none given'}"
                 self._result(call, "rejected", [text_part(said)], now=now, actor=actor, cause=resolution.event_id)
             case "answered":
-                content = [
-                    text_part(decision.answer if isinstance(decision.answer, str) else dumps(clean(decision.answer)))
-                ]
-                self._result(call, "ok", content, now=now, actor=actor, cause=resolution.event_id)
-            case "approved" | "edited" if call.executor == "client" and decision.inquiry:
-                self._suspend(call, decision.inquiry, now=now, cause=resolution.event_id)
+                said = decision.answer if isinstance(decision.answer, str) else dumps(clean(decision.answer))
+                self._result(call, "ok", [text_part(said)], now=now, actor=actor, cause=resolution.event_id)
+            case "approved" | "edited" if call.executor == "client":
+                inquiry = decision.inquiry or Inquiry("client", call.name)
+                self._suspend(call, inquiry, now=now, cause=resolution.event_id)
 
     def reschedule(self, rescheduling: Rescheduling, *, now: datetime, actor: Actor) -> None:
-        """Give a pending call another deadline, or none; raises `StaleResolution` if it is not pending."""
+        """Give a pending call another deadline (a time with its zone), or none.
+
+        Raises `StaleResolution` if it is not pending, `InvalidInput` for a time without a zone.
+        """
         call = self.question(rescheduling.tool_call_id, now)
         assert call.question is not None
+        if rescheduling.expires_at is not None and rescheduling.expires_at.tzinfo is None:
+            raise InvalidInput("expires_at", "a time needs its zone; add Z or an offset")
         self._trigger(
             events.Suspension,
             now=now,
@@ -173,7 +173,10 @@ class Conversation(TurnDecisions):
         )
 
     def cancel(self, *, reason: str | None, now: datetime, actor: Actor, partial_text: str | None = None) -> bool:
-        """Stop what runs and what waits; False (and nothing recorded) when there is nothing to stop."""
+        """Stop the open turn, else the messages that wait for one; False (nothing recorded) when there is neither.
+
+        Messages that wait behind the open turn are answered by the next one.
+        """
         self._accepts()
         if not self.busy:
             return False

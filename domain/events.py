@@ -136,7 +136,7 @@ class ToolCall(ConversationEvent):
     tool_call_id: str
     provider_id: str | None = None
     name: str
-    args: Any
+    args: Any = None
     executor: Executor
     gated: bool = False
 

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from domain.text import truncated
+from domain.text import clean, truncated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_ENVELOPE_BYTES = 256
 
 
 class Part(BaseModel):
@@ -39,15 +42,28 @@ def text_of(parts: Sequence[Part]) -> str:
 
 
 def fitted(parts: Sequence[Part], max_bytes: int) -> list[Part]:
-    """Return the parts cut to about `max_bytes` of JSON: text is truncated with a stub, what is left over dropped."""
+    """Return the parts, cleaned, cut to about `max_bytes` of JSON.
+
+    The first that is too large becomes a stub (a text keeps its beginning), what follows is dropped.
+    """
     kept: list[Part] = []
     room = max_bytes
     for part in parts:
-        size = len(part.model_dump_json().encode())
+        part = Part.model_validate(clean(part))
+        size = _json_bytes(part)
         if size > room:
-            text = part.text if part.text is not None else part.model_dump_json(include={"data", "image_url"})
-            kept.append(Part(type=part.type if part.text is not None else "text", text=truncated(text, room // 6)))
+            kept.append(_cut(part, room - _ENVELOPE_BYTES))
             break
         kept.append(part)
         room -= size
     return kept
+
+
+def _cut(part: Part, room: int) -> Part:
+    if part.text is None:
+        return text_part(f"[{part.type} left out: {_json_bytes(part):,} bytes]")
+    return Part(type=part.type, text=truncated(part.text, max(0, room)))
+
+
+def _json_bytes(part: Part) -> int:
+    return len(part.model_dump_json(exclude_none=True).encode()) + 1

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from domain import events
-from domain.aggregate import OpenState
+from domain.call_decisions import CONTENT_BYTES, CallDecisions
 from domain.errors import Superseded
-from domain.event_store import MAX_EVENT_BYTES
 from domain.parts import fitted, text_part
 from domain.scope import SYSTEM
-from domain.text import truncated
+from domain.text import clean, truncated
 from domain.wire import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
-    from uuid import UUID
 
     from domain.conversation_state import OpenCall, OpenTurn
-    from domain.decisions import Inquiry, Outcome, Reply
-    from domain.parts import Part
+    from domain.decisions import Outcome, ProposedCall, Reply
     from domain.scope import Actor
     from domain.usage import Usage
 
-_CONTENT_BYTES = MAX_EVENT_BYTES - 16 * 1024
+_REASON_BYTES = 8 * 1024
 
 
-class TurnDecisions(OpenState):
-    """The aggregate's commands that make a turn go on, and the triggers that people's commands share with them."""
+class TurnDecisions(CallDecisions):
+    """The aggregate's commands that make a turn go on."""
 
     def start_turn(self, *, now: datetime) -> None:
         """Claim the next turn for every unanswered message."""
@@ -53,27 +50,29 @@ class TurnDecisions(OpenState):
         """Record a reply with its calls, their suspensions and the results of calls that cannot run.
 
         A reply without calls ends the turn, unless a steering message came that it did not see.
+        Raises `ValueError` for a call that nobody could ever run or answer.
         """
         open_turn = self._held(turn, attempt)
-        if reply.step != open_turn.step + 1:
-            raise Superseded(f"step {reply.step} has its reply")
-        actor = open_turn.actor
+        if reply.step != open_turn.step + 1 or self.calls:
+            raise Superseded(f"step {reply.step} has its reply, or the one before it still has open calls")
+        calls = [_recordable(proposed) for proposed in reply.calls]
         said = self._trigger(
             events.AssistantMsg,
             now=now,
-            actor=actor,
+            actor=open_turn.actor,
             cause=open_turn.last_event_id,
             turn=turn,
             attempt=attempt,
             step=reply.step,
-            content=fitted(reply.content, _CONTENT_BYTES),
+            content=fitted(reply.content, CONTENT_BYTES),
             model=reply.model,
             finish_reason=reply.finish_reason,
             context_seq=reply.context_seq,
             usage=reply.usage,
             latency_ms=reply.latency_ms,
         )
-        for proposed in reply.calls:
+        actor = open_turn.actor  # a steering message that the reply saw may have changed it
+        for proposed in calls:
             self._trigger(
                 events.ToolCall,
                 now=now,
@@ -87,28 +86,30 @@ class TurnDecisions(OpenState):
                 executor=proposed.executor,
                 gated=proposed.gated,
             )
-        for proposed in reply.calls:
+        for proposed in calls:
             call = self.calls[proposed.tool_call_id]
             if proposed.error is not None:
                 self._result(call, "error", [text_part(proposed.error)], now=now, actor=actor)
             elif proposed.inquiry is not None:
                 self._suspend(call, proposed.inquiry, now=now, cause=call.event_id)
         steered = any(m.when_busy == "steer" and m.seq > open_turn.seq for m in self.waiting.values())
-        if not reply.calls and not steered:
+        if not calls and not steered:
             self._close("completed", None, now=now, actor=actor)
 
     def record_step(
         self, turn: int, attempt: int, tool_call_id: str, step: str, n: int, value: Any, *, now: datetime
     ) -> None:
         """Record the value of a tool's n-th step of a name (n counts from 1)."""
-        open_turn = self._held(turn, attempt)
+        self._held(turn, attempt)
         call = self._open(tool_call_id)
+        if call.question is not None:
+            raise Superseded(f"{tool_call_id} waits for an answer")
         if n != call.steps.get(step, 0) + 1:
             raise Superseded(f"step {step} {n} of {tool_call_id} has its value")
         self._trigger(
             events.ToolStep,
             now=now,
-            actor=self.acting_for(call) or open_turn.actor,
+            actor=self.acting_for(call),
             cause=call.event_id,
             tool_call_id=tool_call_id,
             step=step,
@@ -122,10 +123,7 @@ class TurnDecisions(OpenState):
         call = self._open(outcome.tool_call_id)
         if call.question is not None:
             raise Superseded(f"{outcome.tool_call_id} waits for an answer")
-        content = fitted(outcome.content, _CONTENT_BYTES)
-        if call.edited:
-            content = [text_part(f"A person edited the arguments; it ran with {dumps(call.args)}"), *content]
-        self._result(call, outcome.status, content, now=now, resources=outcome.resources or None)
+        self._result(call, outcome.status, outcome.content, now=now, resources=outcome.resources or None)
 
     def expire(self, tool_call_ids: Sequence[str], *, now: datetime) -> None:
         """Close those of these calls whose deadline has passed, as the system."""
@@ -143,10 +141,6 @@ class TurnDecisions(OpenState):
         """End the turn without success; open calls get their error results in the same append."""
         open_turn = self._held(turn, attempt)
         self._close("failed", reason, now=now, actor=open_turn.actor, usage=usage)
-
-    def acting_for(self, call: OpenCall) -> Actor:
-        """Say as whom a call runs: who approved it, else the author of the newest message that the turn answers."""
-        return call.approved_by or (self.turn.actor if self.turn else SYSTEM)
 
     def _held(self, turn: int, attempt: int) -> OpenTurn:
         if self.turn is None or self.turn.number != turn or self.turn.attempt != attempt:
@@ -169,55 +163,6 @@ class TurnDecisions(OpenState):
             turn=self.turns + 1,
             answers=list(self.waiting),
             settings_seq=self.settings_seq,
-        )
-
-    def _suspend(self, call: OpenCall, inquiry: Inquiry, *, now: datetime, cause: UUID) -> None:
-        self._trigger(
-            events.Suspension,
-            now=now,
-            actor=self.acting_for(call),
-            cause=cause,
-            tool_call_id=call.tool_call_id,
-            kind=inquiry.kind,
-            prompt=truncated(inquiry.prompt, 64 * 1024),
-            response_schema=inquiry.response_schema,
-            expires_at=now + timedelta(seconds=inquiry.timeout_s) if inquiry.timeout_s else None,
-        )
-
-    def _resolution(
-        self, call: OpenCall, outcome: events.ResolutionOutcome, *, now: datetime, actor: Actor, **said: Any
-    ) -> events.ConversationEvent:
-        return self._trigger(
-            events.Resolution,
-            now=now,
-            actor=actor,
-            cause=call.question.event_id if call.question else call.event_id,
-            tool_call_id=call.tool_call_id,
-            outcome=outcome,
-            by=actor,
-            **said,
-        )
-
-    def _result(
-        self,
-        call: OpenCall,
-        status: events.ResultStatus,
-        content: Sequence[Part],
-        *,
-        now: datetime,
-        actor: Actor | None = None,
-        cause: UUID | None = None,
-        resources: list[dict[str, str]] | None = None,
-    ) -> None:
-        self._trigger(
-            events.ToolResult,
-            now=now,
-            actor=actor or self.acting_for(call),
-            cause=cause or call.event_id,
-            tool_call_id=call.tool_call_id,
-            status=status,
-            content=list(content),
-            resources=resources,
         )
 
     def _close(
@@ -246,7 +191,18 @@ class TurnDecisions(OpenState):
             cause=self.turn.last_event_id,
             turn=self.turn.number,
             outcome=outcome,
-            reason=reason,
-            partial_text=truncated(partial_text, _CONTENT_BYTES) if partial_text else None,
+            reason=truncated(reason, _REASON_BYTES) if reason else None,
+            partial_text=truncated(partial_text, CONTENT_BYTES) if partial_text else None,
             usage=list(usage) if usage else None,
         )
+
+
+def _recordable(proposed: ProposedCall) -> ProposedCall:
+    """Return the call as the log can hold it: one with arguments too large for an event cannot run."""
+    if proposed.error is None and proposed.inquiry is None and (proposed.gated or proposed.executor != "server"):
+        raise ValueError(f"{proposed.name} waits for somebody but asks nothing")
+    size = len(dumps(clean(proposed.args)).encode())
+    if size > CONTENT_BYTES:
+        proposed = replace(proposed, args={}, error=f"The arguments are too large: {size:,} bytes of JSON.")
+    provider_id = truncated(proposed.provider_id, _REASON_BYTES) if proposed.provider_id else None
+    return replace(proposed, name=truncated(proposed.name, _REASON_BYTES), provider_id=provider_id)

@@ -12,6 +12,7 @@ from pydantic_core import from_json
 from domain.errors import UnknownEventType
 from domain.event_store import NewEvent, StoredEvent
 from domain.events import EVENT_TYPES, ConversationEvent
+from domain.text import clean
 from domain.upcasts import upcast
 
 if TYPE_CHECKING:
@@ -56,14 +57,14 @@ def encode(event: ConversationEvent, mark: CommandMark | None = None) -> NewEven
         "occurred_at": event.timestamp.isoformat(),
         "correlation_id": str(event.correlation_id or event.event_id),
         "causation_id": str(event.causation_id) if event.causation_id else None,
-        "actor": event.actor.model_dump(),
+        "actor": clean(event.actor),
         "schema_version": event.schema_version,
     }
     if mark is not None:
         metadata |= {
             "command_id": str(mark.command_id),
             "body_hash": mark.body_hash,
-            "receipt": dict(mark.receipt),
+            "receipt": clean(mark.receipt),
         }
     data = event.model_dump(mode="json", exclude_none=True)
     return NewEvent(event.event_id, event.wire_type, dumps(data), dumps(metadata))
