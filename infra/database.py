@@ -9,7 +9,7 @@ import select
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Self
 
-from psycopg import AsyncConnection, Notify, OperationalError, sql
+from psycopg import AsyncConnection, Error, Notify, OperationalError, sql
 from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool
 
@@ -24,8 +24,8 @@ IDLE_IN_TRANSACTION_TIMEOUT_S = 5
 """A process that is stopped inside a transaction holds its locks no longer than this."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 
-CONNECTION_LOST = {"57P01", "57P02", "57P03", "53300"}
-"""SQLSTATEs of a server that goes down, comes up, or is full; class 08 and errors without one are the network's."""
+CONNECTION_LOST = {"57P01", "57P02", "57P03", "53300", "25P03"}
+"""SQLSTATEs of a server that goes down, comes up, is full, or has given up on us; class 08 is the network's."""
 
 
 class DatabaseUnavailable(Exception):
@@ -67,11 +67,8 @@ class Database:
 
     async def __aenter__(self) -> Self:
         """Connect. Raises `DatabaseUnavailable`, or `DatabaseRefused` for a server that is too old."""
-        async with await self.connect() as connection:
-            found = connection.info.server_version
-        if found < OLDEST_SERVER:
-            raise DatabaseRefused(f"the database runs PostgreSQL {found // 10000}: Rejoinder needs 14 or later")
-        await self._pool.open()
+        async with await self.connect():
+            await self._pool.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -88,7 +85,7 @@ class Database:
                 yield connection
 
     async def connect(self) -> AsyncConnection:
-        """Open a connection of one's own, to be closed by its owner. Raises `DatabaseUnavailable`."""
+        """Open a connection of one's own, to be closed by its owner. Raises as entering does."""
         with _connection_errors():
             connection = await AsyncConnection.connect(self._dsn, autocommit=True)
             await _configure(connection)
@@ -124,6 +121,10 @@ class Database:
 
 
 async def _configure(connection: AsyncConnection) -> None:
+    found = connection.info.server_version
+    if found < OLDEST_SERVER:
+        await connection.close()
+        raise DatabaseRefused(f"the database runs PostgreSQL {found // 10000}: Rejoinder needs 14 or later")
     # a statement, not a start-up option, because poolers refuse those
     await connection.execute(f"set idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_TIMEOUT_S}s'")
 
@@ -140,9 +141,10 @@ async def _discard_dead(connection: AsyncConnection) -> None:
 def _connection_errors() -> Iterator[None]:
     try:
         yield
-    except OperationalError as exc:
+    except Error as exc:
         state = exc.sqlstate
-        if state is None or state.startswith("08") or state in CONNECTION_LOST:
-            reason = str(exc).strip().partition("\n")[0] or type(exc).__name__
-            raise DatabaseUnavailable(f"the database is unavailable: {reason}") from exc
-        raise
+        lost = state.startswith("08") or state in CONNECTION_LOST if state else isinstance(exc, OperationalError)
+        if not lost:
+            raise
+        reason = str(exc).strip().partition("\n")[0] or type(exc).__name__
+        raise DatabaseUnavailable(f"the database is unavailable: {reason}") from exc

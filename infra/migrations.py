@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from psycopg import AsyncConnection, sql
+from psycopg import Error, sql
+
+from infra.database import Database
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +44,11 @@ def find_migrations(directory: Path = DIRECTORY) -> list[Migration]:
 async def migrate(dsn: str, directory: Path = DIRECTORY) -> None:
     """Apply what the database lacks; processes that start together wait for each other.
 
-    Raises `MigrationError` if the database has seen a migration that this code does not know.
+    Raises `MigrationError` if the database has seen a migration that this code does not know or refuses one, and
+    what `Database.connect` raises.
     """
     migrations = find_migrations(directory)
-    async with await AsyncConnection.connect(dsn, autocommit=True, application_name="rejoinder") as connection:
+    async with await Database(dsn).connect() as connection:
         while await _apply_next(connection, migrations):
             pass
 
@@ -61,7 +67,10 @@ async def _apply_next(connection: AsyncConnection, migrations: list[Migration]) 
         missing = next((migration for migration in migrations if migration.number not in applied), None)
         if missing is None:
             return False
-        await connection.execute(sql.SQL(missing.path.read_text("utf-8")))
+        try:
+            await connection.execute(sql.SQL(missing.path.read_text("utf-8")))
+        except Error as exc:
+            raise MigrationError(f"the database refuses migration {missing.path.stem}: {exc}") from exc
         await connection.execute(
             "insert into migrations (number, name) values (%s, %s)", (missing.number, missing.path.stem)
         )

@@ -98,7 +98,8 @@ class Cluster:
     def _make_private(self, directory: Path) -> None:
         if not directory.exists():
             directory.mkdir(mode=0o700)
-            os.chown(directory, self.user.pw_uid, self.user.pw_gid)
+            if os.geteuid() == 0:
+                os.chown(directory, self.user.pw_uid, self.user.pw_gid)
         found = directory.lstat()
         if directory.is_symlink() or found.st_uid != self.user.pw_uid or found.st_mode & 0o077:
             raise EmbeddedPostgresError(f"{directory} must be a private directory of user {self.user.pw_name}")

@@ -48,17 +48,21 @@ async def test_l12_who_sleeps_inside_a_transaction_loses_it(
 ) -> None:
     monkeypatch.setattr(database_module, "IDLE_IN_TRANSACTION_TIMEOUT_S", 0.2)
     async with Database(empty_database_url) as database:
-        sleeper = await database.connect()
-        await sleeper.execute("create table shared (id int)")
-        await sleeper.execute("begin")
-        await sleeper.execute("lock table shared")
-
         async with database.connection() as connection:
-            await connection.execute("lock table shared; select 1")
+            await connection.execute("create table shared (id int)")
 
-        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
-            await sleeper.execute("commit")
-        await sleeper.close()
+        async def use() -> None:
+            async with database.connection() as connection:
+                await connection.execute("insert into shared values (1)")
+
+        async def sleep() -> None:
+            async with database.connection() as connection, connection.transaction():
+                await connection.execute("lock table shared")
+                await use()
+
+        with pytest.raises(DatabaseUnavailable, match="idle-in-transaction"):
+            await sleep()
+        await use()
 
 
 async def test_a_connection_that_is_lost_raises_one_clear_error(database: Database) -> None:

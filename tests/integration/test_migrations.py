@@ -34,7 +34,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(empty_database_url: 
     (tmp_path / "0001_good.sql").write_text("create table good (id int);")
     (tmp_path / "0002_bad.sql").write_text("create table bad (id int); select 1 / 0;")
 
-    with pytest.raises(psycopg.errors.DivisionByZero):
+    with pytest.raises(MigrationError, match="0002_bad: division by zero"):
         await migrate(empty_database_url, tmp_path)
 
     with psycopg.connect(empty_database_url) as connection:
