@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from domain.toolset import Toolset
-
     from commands.context import CommandContext, Receipt
     from commands.conversations import Conversations
     from domain.conversation import Conversation
+    from domain.tools import Toolset
 
 
 class ChangeConversation(BaseModel):

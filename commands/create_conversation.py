@@ -20,9 +20,8 @@ from domain.wire import stream_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from domain.toolset import Toolset
-
     from commands.conversations import Conversations
+    from domain.tools import Toolset
 
 
 class CreateConversation(BaseModel):

@@ -8,18 +8,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from domain.decisions import Decision, Inquiry
 from domain.errors import InvalidInput
+from domain.proposals import client_inquiry
 from domain.scope import Scope
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from domain.toolset import Toolset
-
     from commands.context import CommandContext, Receipt
     from commands.conversations import Conversations
     from domain.conversation import Conversation
     from domain.conversation_state import OpenCall
+    from domain.tools import Toolset
 
 
 class ResolveToolCall(BaseModel):
@@ -80,5 +80,5 @@ def _checked(body: ResolveToolCall, call: OpenCall, toolset: Toolset, timeout_s:
     if tool is not None and body.outcome == "edit":
         args = tool.validate_args(args)
     if tool is not None and call.executor == "client":
-        inquiry = tool.client_inquiry(call.args if args is None else args, timeout_s)
+        inquiry = client_inquiry(tool, call.args if args is None else args, approval_timeout_s=timeout_s)
     return Decision(call.tool_call_id, body.outcome, args=args, answer=answer, reason=body.reason, inquiry=inquiry)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from domain.proposals import propose
-
 from commands.agent.live import LiveAt
 from commands.agent.model import ModelError, ModelRequest
 from commands.agent.model_call import call_model
 from domain.decisions import Reply
+from domain.proposals import propose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from domain.toolset import Toolset
 
     from commands.agent.model import Delta, ModelReply
     from commands.agent.model_context import ModelContext
     from commands.agent.surroundings import Decide, Surroundings
     from commands.session import Session
     from domain.conversation import Conversation
+    from domain.tools import Toolset
     from domain.usage import Usage
 
 

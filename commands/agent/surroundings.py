@@ -9,13 +9,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from domain.toolset import Toolset
-
     from commands.agent.live import LiveTurns
     from commands.agent.model import Model
     from commands.conversations import Conversations
     from domain.conversation import Conversation
     from domain.scope import Actor, Scope
+    from domain.tools import Toolset
 
     Decide = Callable[[Conversation, datetime], Any]
     """A decision: it triggers events on the conversation, or raises `Superseded`; run again after a lost race."""
