@@ -1,0 +1,40 @@
+"""From pydantic's errors to named fields: the path as the caller wrote it, and never a value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from api.errors import FieldError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+MOST = 50
+LONGEST_NAME = 100
+
+_WITHOUT_VALUES = {"uuid_parsing": "Input should be a valid UUID"}
+"""Messages for the kinds of error whose own message quotes the input."""
+
+
+def field_errors(error: ValidationError, given: Any, whole: str = "body") -> list[FieldError]:
+    """Name every fault once, as a dotted path into `given`; `whole` stands for a fault of all of it."""
+    found: dict[tuple[str, str], None] = {}
+    for fault in error.errors(include_input=False, include_url=False, include_context=False)[:MOST]:
+        path = _path(fault["loc"], given, missing=fault["type"] == "missing")
+        message = _WITHOUT_VALUES.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+        found[path or whole, message] = None
+    return [FieldError(field, message) for field, message in found]
+
+
+def _path(loc: tuple[int | str, ...], given: Any, *, missing: bool) -> str:
+    """Leave out what pydantic adds to a path: the names of a union's branches."""
+    path: list[str] = []
+    value = given
+    for index, part in enumerate(loc):
+        fits_list = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if fits_list or (isinstance(value, dict) and part in value):
+            value = value[part]
+        elif not (missing and index == len(loc) - 1):
+            continue
+        path.append(str(part)[:LONGEST_NAME])
+    return ".".join(path)

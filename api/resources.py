@@ -1,0 +1,38 @@
+"""What the HTTP API works with: opened elsewhere, handed in as one record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from commands.conversations import Conversations
+    from commands.ports import Partials
+    from domain.event_store import EventStore
+    from domain.tools import Toolset
+    from infra.database import Database
+    from infra.keys import ApiKeys
+    from infra.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Everything is open for as long as the application runs; `keys` None means a loopback server without keys."""
+
+    settings: Settings
+    keys: ApiKeys | None
+    event_store: EventStore
+    database: Database
+    conversations: Conversations
+    partials: Partials
+    toolset: Toolset
+
+
+RESOURCES: web.AppKey[Resources] = web.AppKey("resources")
+
+
+def resources(request: web.Request) -> Resources:
+    """Return what the application works with."""
+    return request.app[RESOURCES]

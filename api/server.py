@@ -1,0 +1,34 @@
+"""Listening: from an application to an address, and back without cutting anybody off."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+DRAIN_SECONDS = 5.0
+WAITING_CONNECTIONS = 1024
+
+
+@asynccontextmanager
+async def listening(
+    app: web.Application, host: str, port: int, *, drain_s: float = DRAIN_SECONDS
+) -> AsyncIterator[str]:
+    """Serve while the block runs and yield the URL; port 0 is any free one. Raises `OSError` if the address is taken.
+
+    At the end nobody new is let in, the application's `on_shutdown` ends its streams, requests under way get up to
+    `drain_s` seconds, and only then are resources of the application cleaned up.
+    """
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=drain_s)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port, backlog=WAITING_CONNECTIONS)
+        await site.start()
+        address, bound, *_ = runner.addresses[0]
+        yield f"http://[{address}]:{bound}" if ":" in address else f"http://{address}:{bound}"
+    finally:
+        await runner.cleanup()

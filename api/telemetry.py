@@ -1,0 +1,81 @@
+"""What the process measures of itself, for Prometheus."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from api.routing import Route
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+UNKNOWN = "(none)"
+
+
+class Telemetry:
+    """The metrics of one application; routes are named by their templates, so that their number is bounded."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        labels = ("method", "route")
+        self._requests = Counter(
+            "rejoinder_requests", "Requests answered.", (*labels, "status"), registry=self.registry
+        )
+        self._seconds = Histogram(
+            "rejoinder_request_seconds",
+            "Time to the answer of requests that don't stream.",
+            labels,
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self._streams = Gauge("rejoinder_open_streams", "Open event streams.", ("route",), registry=self.registry)
+        self.log_position = Gauge(
+            "rejoinder_log_position",
+            "Position of the newest event; its rate is that of appends.",
+            registry=self.registry,
+        )
+        self.lag_events = Gauge(
+            "rejoinder_projection_lag_events", "Events to be projected.", ("projection",), registry=self.registry
+        )
+        self.lag_seconds = Gauge(
+            "rejoinder_projection_lag_seconds",
+            "Age of the oldest event to be projected.",
+            ("projection",),
+            registry=self.registry,
+        )
+
+    @contextmanager
+    def in_progress(self, route: Route | None) -> Iterator[None]:
+        """Count a stream for as long as it is open."""
+        if route is None or not route.stream:
+            yield
+            return
+        with self._streams.labels(route.path).track_inprogress():
+            yield
+
+    def finished(self, method: str, route: Route | None, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        known = method if route else UNKNOWN
+        path = route.path if route else UNKNOWN
+        self._requests.labels(known, path, str(status)).inc()
+        if route is not None and not route.stream:
+            self._seconds.labels(known, path).observe(seconds)
+
+    def exposition(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+TELEMETRY: web.AppKey[Telemetry] = web.AppKey("telemetry", Telemetry)
+
+
+def telemetry_of(request: web.Request) -> Telemetry:
+    """Return the application's metrics."""
+    return request.app[TELEMETRY]

@@ -1,0 +1,148 @@
+"""A real server of the HTTP API over a real database, and clients of several callers."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+
+from api.http import build_app
+from api.resources import Resources
+from api.server import listening
+from commands.conversations import Conversations
+from domain.tools import Toolset, tool
+from infra.clock import Clock
+from infra.database import Database
+from infra.keys import ApiKeys, KeyEntry
+from infra.postgres_event_store import PostgresEventStore
+from infra.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from uuid import UUID
+
+    from commands.ports import KnownCommand
+
+KEYS = {
+    "ada": ("acme", "ada", frozenset[Any]()),
+    "bob": ("acme", "bob", frozenset[Any]()),
+    "approver": ("acme", "alan", frozenset({"approver"})),
+    "admin": ("acme", "root", frozenset({"admin"})),
+    "stranger": ("evil", "eve", frozenset({"admin"})),
+}
+"""A key by name → its tenant, user and roles."""
+
+
+@tool(gate="always")
+def send_email(to: str, body: str) -> str:
+    """Send an email."""
+    return f"sent {body} to {to}"
+
+
+class NoWorkers:
+    """Workers that are never there, and have said nothing."""
+
+    async def wake(self, conversation_id: UUID) -> None:
+        """Nobody to wake."""
+
+    async def partial_text(self, conversation_id: UUID) -> str | None:
+        """Nothing is being said."""
+        return None
+
+    async def find(self, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
+        """Nothing is known."""
+        return None
+
+
+@dataclass(frozen=True)
+class Api:
+    """A running server: where it is, what it works with, and a way to call it."""
+
+    url: str
+    resources: Resources
+    session: aiohttp.ClientSession
+
+    async def __call__(
+        self, method: str, path: str, *, by: str | None = "ada", headers: dict[str, str] | None = None, **arguments: Any
+    ) -> Answer:
+        """Call by the key of that name (None: without a key)."""
+        authorization = {"Authorization": f"Bearer {by}"} if by else {}
+        async with self.session.request(
+            method, self.url + path, headers={**authorization, **(headers or {})}, **arguments
+        ) as response:
+            raw = await response.read()
+            is_json = response.content_type.endswith("json")
+            return Answer(
+                response.status,
+                response.headers.copy(),
+                await response.json(content_type=None) if is_json else None,
+                raw,
+            )
+
+    async def new_conversation(self, body: dict[str, Any] | None = None, *, by: str = "ada") -> str:
+        """Create a conversation and return its path."""
+        created = await self("POST", "/v1/conversations", json=body or {}, by=by)
+        assert created.status == 201, created.raw
+        return str(created.headers["Location"])
+
+    async def length_of(self, path: str, *, by: str = "ada") -> int:
+        """Return how many events a conversation has."""
+        return len((await self("GET", f"{path}/events", by=by)).json["items"])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer, read to its end."""
+
+    status: int
+    headers: Any
+    json: Any
+    raw: bytes
+
+
+@asynccontextmanager
+async def running(database_url: str, *, keys: ApiKeys | None, **settings: Any) -> AsyncIterator[Api]:
+    """Open everything and serve."""
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(PostgresEventStore(database_url, patience=2.0))
+        database = await stack.enter_async_context(Database(database_url))
+        clock = await stack.enter_async_context(Clock(database))
+        nobody = NoWorkers()
+        resources = Resources(
+            settings=Settings(**settings),
+            keys=keys,
+            event_store=store,
+            database=database,
+            conversations=Conversations(store, clock, nobody, nobody),
+            partials=nobody,
+            toolset=Toolset([send_email]),
+        )
+        url = await stack.enter_async_context(listening(build_app(resources), "127.0.0.1", 0, drain_s=1.0))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        yield Api(url, resources, session)
+
+
+def api_keys() -> ApiKeys:
+    """Return the keys of `KEYS`; a key's text is its name."""
+    return ApiKeys(
+        KeyEntry(key_sha256=hashlib.sha256(key.encode()).hexdigest(), tenant=tenant, user=user, roles=roles)
+        for key, (tenant, user, roles) in KEYS.items()
+    )
+
+
+@pytest.fixture
+async def api(database_url: str) -> AsyncIterator[Api]:
+    """A server with keys."""
+    async with running(database_url, keys=api_keys()) as running_api:
+        yield running_api
+
+
+@pytest.fixture
+async def keyless(database_url: str) -> AsyncIterator[Api]:
+    """A server without keys, as on a developer's machine."""
+    async with running(database_url, keys=None, cors_origins="https://app.example.org") as running_api:
+        yield running_api
