@@ -155,6 +155,17 @@ def test_p2_another_user_of_the_machine_is_not_let_in(home: Path) -> None:
     assert "authentication failed" in refused.stderr
 
 
+def test_p3_the_log_of_the_server_repeats_nothing_that_was_sent(home: Path) -> None:
+    with _running(home) as server:
+        _query(
+            server.dsn, "create table unique_texts (text text primary key); insert into unique_texts values ('s3cret')"
+        )
+        for failing in ("select 's3cret'::int", "insert into unique_texts values ('s3cret')", "select 's3cret' from ("):
+            with pytest.raises(psycopg.Error):
+                _query(server.dsn, failing)
+    assert "s3cret" not in server.cluster.log.read_text()
+
+
 def test_a_stopped_server_leaves_no_process_and_keeps_what_was_committed(home: Path) -> None:
     with _running(home) as server:
         _query(server.dsn, "create table kept as select 1 as id")

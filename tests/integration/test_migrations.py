@@ -42,5 +42,6 @@ async def test_a_migration_that_fails_leaves_nothing_behind(empty_database_url: 
     assert tables == [("good",), ("migrations",)]
 
 
-def test_numbers_of_migrations_are_without_gap_or_duplicate() -> None:
-    assert [migration.number for migration in find_migrations()] == list(range(1, len(find_migrations()) + 1))
+def test_no_two_migrations_have_one_number() -> None:
+    numbers = [migration.number for migration in find_migrations()]
+    assert len(set(numbers)) == len(numbers) > 0
