@@ -1,0 +1,168 @@
+"""The receiving side of live tokens: one connection of a process listens, all who watch share what it hears."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+
+import orjson
+
+from infra.database import DatabaseUnavailable
+from infra.live_messages import CHANNEL, LiveMessage, load_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import LiteralString
+    from uuid import UUID
+
+    from commands.agent.live import Kind
+    from infra.database import Database
+    from infra.live_messages import Try
+
+logger = logging.getLogger(__name__)
+
+READ: LiteralString = """
+    select conversation_id, turn, step, attempt, try, index, text, thinking from live_turns
+    where conversation_id = any(%s::uuid[])
+"""
+
+
+class LiveNews(NamedTuple):
+    """What a watcher is told: a delta, or the partial (all so far) of one kind. `data` is JSON, shared by all."""
+
+    name: Literal["delta", "partial"]
+    turn: int
+    step: int
+    data: bytes
+
+
+Deliver = Callable[[LiveNews], None]
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What was said in a try, up to its delta `index`."""
+
+    spoken_in: Try
+    index: int
+    texts: dict[Kind, list[str]]
+
+
+@dataclass(slots=True)
+class _Channel:
+    """A conversation that somebody watches."""
+
+    conversation_id: UUID
+    watchers: list[Deliver] = field(default_factory=list)
+    heard: _Heard | None = None
+
+    def hear(self, message: LiveMessage) -> bool:
+        """Take a message in, and pass a delta on; False when the row has something that was missed."""
+        heard = self.heard
+        if (heard is None or message.spoken_in > heard.spoken_in) and message.begins:
+            heard = self.heard = _Heard(message.spoken_in, 0, {"text": [], "thinking": []})
+            if message.spoken_in[2:] > (1, 1):
+                self._tell(self.partials())  # what an earlier try said is to be forgotten
+        if heard is None or (message.spoken_in, message.index) > (heard.spoken_in, heard.index):
+            if not message.text:
+                return False
+            if heard and message.spoken_in == heard.spoken_in and message.index == heard.index + 1:
+                heard.index = message.index
+                heard.texts[message.kind].append(message.text)
+                self._tell([_news("delta", message)])
+            # else deltas were lost; the row is read when a message says that it has come so far
+        return True
+
+    def adopt(self, heard: _Heard) -> None:
+        """Take the row's state over if it is newer, and pass it on."""
+        if self.heard is None or (heard.spoken_in, heard.index) > (self.heard.spoken_in, self.heard.index):
+            self.heard = heard
+            self._tell(self.partials())
+
+    def partials(self) -> list[LiveNews]:
+        """Return all so far, one a kind, empty ones first: these clear."""
+        if self.heard is None:
+            return []
+        texts = [(kind, "".join(pieces)) for kind, pieces in self.heard.texts.items()]
+        return [
+            _news("partial", LiveMessage(self.conversation_id, self.heard.spoken_in, self.heard.index, kind, text))
+            for kind, text in sorted(texts, key=lambda item: item[1] != "")
+        ]
+
+    def _tell(self, news: Sequence[LiveNews]) -> None:
+        for deliver in self.watchers:
+            for item in news:
+                deliver(item)
+
+
+class LiveFeed:
+    """What models say, in this process and others, for those who watch. Use it in one event loop, by ``async with``.
+
+    Lossy: a watcher misses what the database loses, and gets all so far again as soon as its row has it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._channels: dict[UUID, _Channel] = {}
+        self._listening = False
+        self._reading: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._listen(), name="live feed")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in (self._task, *self._reading):
+            task.cancel()
+        await asyncio.wait({self._task, *self._reading})
+
+    @contextmanager
+    def watched(self, conversation_id: UUID, deliver: Deliver) -> Iterator[None]:
+        """Call `deliver`, which must not wait, with all so far, as soon as it is known, and then with each delta."""
+        channel = self._channels.get(conversation_id)
+        if channel is None:
+            channel = self._channels[conversation_id] = _Channel(conversation_id)
+            if self._listening:
+                reading = asyncio.create_task(self._read([conversation_id]))
+                self._reading.add(reading)
+                reading.add_done_callback(self._reading.discard)
+        for news in channel.partials():
+            deliver(news)
+        channel.watchers.append(deliver)
+        try:
+            yield
+        finally:
+            channel.watchers.remove(deliver)
+            if not channel.watchers:
+                del self._channels[conversation_id]
+
+    async def _listen(self) -> None:
+        async with aclosing(self._database.listen([CHANNEL])) as notifications:
+            async for notification in notifications:
+                if notification is None:
+                    self._listening = True
+                    await self._read(list(self._channels))
+                elif self._channels and (message := load_message(notification.payload)):
+                    channel = self._channels.get(message.conversation_id)
+                    if channel is not None and not channel.hear(message):
+                        await self._read([message.conversation_id])
+
+    async def _read(self, conversation_ids: list[UUID]) -> None:
+        try:
+            async with self._database.connection() as connection:
+                rows = await (await connection.execute(READ, (conversation_ids,))).fetchall()
+        except DatabaseUnavailable as error:
+            logger.warning("what was said live cannot be read: %s", error, extra={"action": "live_unreadable"})
+            return
+        for conversation_id, turn, step, attempt, try_, index, text, thinking in rows:
+            if channel := self._channels.get(conversation_id):
+                channel.adopt(_Heard((turn, step, attempt, try_), index, {"text": [text], "thinking": [thinking]}))
+
+
+def _news(name: Literal["delta", "partial"], message: LiveMessage) -> LiveNews:
+    turn, step, *_ = message.spoken_in
+    return LiveNews(name, turn, step, orjson.dumps(message.shown()))
