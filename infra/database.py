@@ -24,8 +24,8 @@ IDLE_IN_TRANSACTION_TIMEOUT_S = 5
 """A process that is stopped inside a transaction holds its locks no longer than this."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 
-CONNECTION_LOST = {"57P01", "57P02", "57P03", "53300", "25P03"}
-"""SQLSTATEs of a server that goes down, comes up, is full, or has given up on us; class 08 is the network's."""
+CONNECTION_LOST = {"08000", "08001", "08003", "08004", "08006", "57P01", "57P02", "57P03", "53300", "25P03"}
+"""SQLSTATEs of the network, and of a server that goes down, comes up, is full, or has given up on us."""
 
 
 class DatabaseUnavailable(Exception):
@@ -126,7 +126,14 @@ async def _configure(connection: AsyncConnection) -> None:
         await connection.close()
         raise DatabaseRefused(f"the database runs PostgreSQL {found // 10000}: Rejoinder needs 14 or later")
     # a statement, not a start-up option, because poolers refuse those
-    await connection.execute(f"set idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_TIMEOUT_S}s'")
+    cursor = await connection.execute(
+        "select set_config('idle_in_transaction_session_timeout', %s, false), pg_backend_pid()",
+        [f"{IDLE_IN_TRANSACTION_TIMEOUT_S}s"],
+    )
+    row = await cursor.fetchone()
+    if row is None or row[1] != connection.info.backend_pid:
+        # a transaction pooler answers for the server: what is prepared here may be executed on another connection
+        connection.prepare_threshold = None
 
 
 async def _discard_dead(connection: AsyncConnection) -> None:
@@ -143,7 +150,7 @@ def _connection_errors() -> Iterator[None]:
         yield
     except Error as exc:
         state = exc.sqlstate
-        lost = state.startswith("08") or state in CONNECTION_LOST if state else isinstance(exc, OperationalError)
+        lost = state in CONNECTION_LOST if state else isinstance(exc, OperationalError)
         if not lost:
             raise
         reason = str(exc).strip().partition("\n")[0] or type(exc).__name__
