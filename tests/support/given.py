@@ -81,7 +81,12 @@ def claimed() -> Fact:
     return Fact(
         events.TurnStarted,
         {},
-        follows=lambda c: {"turn": c.turns + 1, "answers": list(c.waiting), "settings_seq": c.settings_seq},
+        follows=lambda c: {
+            "turn": c.turns + 1,
+            "answers": list(c.waiting),
+            "settings_seq": c.settings_seq,
+            "actor": list(c.waiting.values())[-1].actor,
+        },
     )
 
 
