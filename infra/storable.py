@@ -12,18 +12,21 @@ if TYPE_CHECKING:
     from domain.event_store import NewEvent
 
 
-def check_storable(stream: str, events: Sequence[NewEvent]) -> None:
-    """Raise `ValueError` for an append of nothing, of an event too large, or of text that no store can hold."""
+def check_storable(stream: str, events: Sequence[NewEvent]) -> int:
+    """Return the bytes of the events' text.
+
+    Raises `ValueError` for an append of nothing, for an event too large, and for text that no store can hold.
+    """
     if not events:
         raise ValueError("an append needs at least one event")
-    if "\0" in stream or not stream:
+    if not stream or "\0" in stream:
         raise ValueError(f"{stream!r} cannot name a stream")
+    total = 0
     for event in events:
         if event.type == STREAM_DELETED or "\0" in event.type:
             raise ValueError(f"{event.type!r} cannot be the type of an event")
         size = len(event.data.encode())  # a lone surrogate raises here: UnicodeEncodeError is a ValueError
         if size > MAX_EVENT_BYTES:
-            raise ValueError(
-                f"a {event.type} of {size} bytes is larger than the {MAX_EVENT_BYTES} that an event may have"
-            )
-        event.metadata.encode()
+            raise ValueError(f"a {event.type} of {size} bytes is too large: an event may have {MAX_EVENT_BYTES}")
+        total += size + len(event.metadata.encode())
+    return total

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from domain.event_store import Appended, StoreError, StreamDeleted, StreamMoved
 from infra.postgres_event_store.connection import connect, fetch, insist
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from domain.event_store import NewEvent
 
 GROUP_EVENTS = 512
-GROUP_CHARS = 4 * 1024 * 1024
+GROUP_BYTES = 4 * 1024 * 1024
 CLOSING_SECONDS = 2.0
 """How long closing waits for appends that were already asked for."""
 
@@ -34,11 +33,11 @@ APPEND: LiteralString = """
 MOVED, DELETED = 0, 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Append:
+class _Append(NamedTuple):
     stream: str
     events: Sequence[NewEvent]
     expected: int
+    size: int
     receipt: asyncio.Future[Appended]
 
 
@@ -58,12 +57,15 @@ class AppendLane:
         self._connection = await insist(lambda: connect(self._dsn), self._patience)
         self._task = asyncio.create_task(self._run(), name="append lane")
 
-    async def append(self, stream: str, events: Sequence[NewEvent], expected: int) -> Appended:
-        """Join the next group and return the receipt once its commit is durable; see the port for the errors."""
+    async def append(self, stream: str, events: Sequence[NewEvent], expected: int, size: int) -> Appended:
+        """Join the next group and return the receipt once its commit is durable; see the port for the errors.
+
+        `size` is the events' in bytes: a group is bounded by it.
+        """
         if self._closing or self._task is None:
             raise StoreError("the event store is closed")
         receipt: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Append(stream, events, expected, receipt))
+        self._waiting.append(_Append(stream, events, expected, size, receipt))
         self._arrived.set()
         return await receipt
 
@@ -93,13 +95,13 @@ class AppendLane:
 
     def _next_group(self) -> list[_Append]:
         group: list[_Append] = []
-        events = chars = 0
-        while self._waiting and events < GROUP_EVENTS and chars < GROUP_CHARS:
+        events = size = 0
+        while self._waiting and events < GROUP_EVENTS and size < GROUP_BYTES:
             append = self._waiting.popleft()
             if not append.receipt.done():  # else its caller has gone before it was sent
                 group.append(append)
                 events += len(append.events)
-                chars += sum(len(event.data) for event in append.events)
+                size += append.size
         return group
 
     async def _commit(self, group: list[_Append]) -> None:
@@ -132,14 +134,19 @@ def _arguments(group: list[_Append]) -> list[Sequence[object]]:
     counts = [len(append.events) for append in group]
     return [
         [append.stream for append in group],
-        [append.expected for append in group],
-        list(accumulate(counts[:-1], initial=1)),
-        counts,
+        _array(append.expected for append in group),
+        _array(accumulate(counts[:-1], initial=1)),
+        _array(counts),
         [event.event_id for event in events],
         [event.type for event in events],
         [event.data for event in events],
         [event.metadata for event in events],
     ]
+
+
+def _array(numbers: Iterable[int]) -> str:
+    # psycopg would convert one number after the other, in Python
+    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 def _settle(append: _Append, status: int, seq: int, position: int) -> None:

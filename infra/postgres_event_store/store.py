@@ -80,8 +80,7 @@ class PostgresEventStore:
 
     async def append(self, stream: str, events: Sequence[NewEvent], expected: int) -> Appended:
         """Append in a group with whoever appends at the same time; durable when it returns."""
-        check_storable(stream, events)
-        return await self._lane.append(stream, events, expected)
+        return await self._lane.append(stream, events, expected, check_storable(stream, events))
 
     async def read(
         self, stream: str, *, after: int = 0, before: int | None = None, limit: int | None = None, first: bool = False
