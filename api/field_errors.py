@@ -23,18 +23,28 @@ def field_errors(error: ValidationError, given: Any, whole: str = "body") -> lis
         path = _path(fault["loc"], given, missing=fault["type"] == "missing")
         message = _WITHOUT_VALUES.get(fault["type"], fault["msg"].removeprefix("Value error, "))
         found[path or whole, message] = None
-    return [FieldError(field, message) for field, message in found]
+    named = {field for field, _ in found}
+    return [FieldError(field, message) for field, message in found if not _has_inner(field, named)]
+
+
+def _has_inner(field: str, named: set[str]) -> bool:
+    """Say whether a fault inside of `field` is named too: then this one is of another branch of a union."""
+    return any(other.startswith(f"{field}.") for other in named)
 
 
 def _path(loc: tuple[int | str, ...], given: Any, *, missing: bool) -> str:
-    """Leave out what pydantic adds to a path: the names of a union's branches."""
+    """Leave out what pydantic adds to a path: the names of a union's branches, and the `type` that picks one."""
     path: list[str] = []
-    value = given
+    value, tagged = given, False
     for index, part in enumerate(loc):
+        is_last = index == len(loc) - 1
+        if isinstance(value, dict) and value.get("type") == part and not (tagged or is_last):
+            tagged = True
+            continue
         fits_list = isinstance(value, list) and isinstance(part, int) and part < len(value)
         if fits_list or (isinstance(value, dict) and part in value):
-            value = value[part]
-        elif not (missing and index == len(loc) - 1):
+            value, tagged = value[part], False
+        elif not (missing and is_last):
             continue
         path.append(str(part)[:LONGEST_NAME])
     return ".".join(path)

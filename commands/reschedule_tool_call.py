@@ -35,7 +35,10 @@ async def reschedule_tool_call(
     context: CommandContext,
 ) -> Receipt:
     """Replace the deadline; raises `StaleResolution` if the call is not pending, `InvalidInput` for a past time."""
-    expires_at = body.expires_at.astimezone(UTC) if body.expires_at else None
+    try:
+        expires_at = body.expires_at.astimezone(UTC) if body.expires_at else None
+    except OverflowError:
+        raise InvalidInput("expires_at", "is out of range") from None
 
     def decide(conversation: Conversation, now: datetime) -> dict[str, Any]:
         if expires_at is not None and expires_at <= now:

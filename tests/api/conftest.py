@@ -22,9 +22,10 @@ from infra.postgres_event_store import PostgresEventStore
 from infra.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from uuid import UUID
 
+    from api.routing import Route
     from commands.ports import KnownCommand
 
 KEYS = {
@@ -65,6 +66,7 @@ class Api:
     url: str
     resources: Resources
     session: aiohttp.ClientSession
+    database_url: str
 
     async def __call__(
         self, method: str, path: str, *, by: str | None = "ada", headers: dict[str, str] | None = None, **arguments: Any
@@ -105,8 +107,10 @@ class Answer:
 
 
 @asynccontextmanager
-async def running(database_url: str, *, keys: ApiKeys | None, **settings: Any) -> AsyncIterator[Api]:
-    """Open everything and serve."""
+async def running(
+    database_url: str, *, keys: ApiKeys | None, more: Sequence[Route] = (), **settings: Any
+) -> AsyncIterator[Api]:
+    """Open everything and serve, with `more` routes."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(PostgresEventStore(database_url, patience=2.0))
         database = await stack.enter_async_context(Database(database_url))
@@ -121,9 +125,9 @@ async def running(database_url: str, *, keys: ApiKeys | None, **settings: Any) -
             partials=nobody,
             toolset=Toolset([send_email]),
         )
-        url = await stack.enter_async_context(listening(build_app(resources), "127.0.0.1", 0, drain_s=1.0))
+        url = await stack.enter_async_context(listening(build_app(resources, more), "127.0.0.1", 0, drain_s=1.0))
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        yield Api(url, resources, session)
+        yield Api(url, resources, session, database_url)
 
 
 def api_keys() -> ApiKeys:
