@@ -112,11 +112,11 @@ class PostgresLiveTurns:
         self._task.cancel()
         await asyncio.wait({self._task})
 
-    async def restart(self, at: LiveAt) -> None:
+    def restart(self, at: LiveAt) -> None:
         """Begin a try with an empty text."""
         self._begin(at)
 
-    async def publish(self, at: LiveAt, kind: Kind, text: str) -> None:
+    def publish(self, at: LiveAt, kind: Kind, text: str) -> None:
         """Add a piece; a try that an older one publishes after is the newer one's."""
         said = self._said.get(at.conversation_id)
         if said is None or said.at < at:
@@ -125,7 +125,7 @@ class PostgresLiveTurns:
             said.pending.append((kind, text))
             self._stirred.set()
 
-    async def clear(self, conversation_id: UUID) -> None:
+    def clear(self, conversation_id: UUID) -> None:
         """Forget what this process has said for the conversation, and delete its row unless it is a later one's."""
         if said := self._said.pop(conversation_id, None):
             self._done[conversation_id] = spoken_in(said.at)

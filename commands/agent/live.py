@@ -23,15 +23,15 @@ class LiveAt(NamedTuple):
 class LiveTurns(Protocol):
     """Where the runner publishes. Publishing costs next to nothing, waits for nobody and never fails the turn."""
 
-    async def restart(self, at: LiveAt) -> None:
+    def restart(self, at: LiveAt) -> None:
         """Begin a try: what earlier ones of the step said is forgotten, also by those who watch."""
         ...
 
-    async def publish(self, at: LiveAt, kind: Kind, text: str) -> None:
+    def publish(self, at: LiveAt, kind: Kind, text: str) -> None:
         """Show the next piece, as it came from the model."""
         ...
 
-    async def clear(self, conversation_id: UUID) -> None:
+    def clear(self, conversation_id: UUID) -> None:
         """Forget what this process published for the conversation: the reply was recorded, or its call stopped."""
         ...
 

@@ -94,10 +94,10 @@ async def test_w2_every_node_gets_each_delta_once_numbered_from_one(nodes: Nodes
     speaker, here, there = await nodes.speaker(), await nodes.listener(), await nodes.listener()
     conversation, (one, two) = uuid4(), (Watcher(), Watcher())
     with here.watched(conversation, one), there.watched(conversation, two):
-        await speaker.publish(at(conversation), "thinking", "hm")
+        speaker.publish(at(conversation), "thinking", "hm")
         await asyncio.gather(one.until("", "hm"), two.until("", "hm"))
         for word in ("so ", "it ", "is"):
-            await speaker.publish(at(conversation), "text", word)
+            speaker.publish(at(conversation), "text", word)
         await asyncio.gather(one.until("so it is", "hm"), two.until("so it is", "hm"))
 
     for watcher in (one, two):
@@ -109,7 +109,7 @@ async def test_deltas_that_come_together_travel_together(nodes: Nodes) -> None:
     speaker, feed, watcher, conversation = await nodes.speaker(), await nodes.listener(), Watcher(), uuid4()
     with feed.watched(conversation, watcher):
         for letter in "coalesced":
-            await speaker.publish(at(conversation), "text", letter)
+            speaker.publish(at(conversation), "text", letter)
         await watcher.until("coalesced")
 
     assert len(watcher.deltas) == 1
@@ -119,14 +119,14 @@ async def test_deltas_that_come_together_travel_together(nodes: Nodes) -> None:
 async def test_a_piece_of_any_size_and_any_characters_arrives_whole(nodes: Nodes, character: str) -> None:
     speaker, feed, watcher, conversation = await nodes.speaker(), await nodes.listener(), Watcher(), uuid4()
     with feed.watched(conversation, watcher):
-        await speaker.publish(at(conversation), "text", character * 50_000)
+        speaker.publish(at(conversation), "text", character * 50_000)
         await watcher.until(character * 50_000)
 
 
 async def test_l11_text_that_no_database_takes_is_cleaned(nodes: Nodes) -> None:
     speaker, feed, watcher, conversation = await nodes.speaker(), await nodes.listener(), Watcher(), uuid4()
     with feed.watched(conversation, watcher):
-        await speaker.publish(at(conversation), "text", "a\x00b\ud800c")
+        speaker.publish(at(conversation), "text", "a\x00b\ud800c")
         await watcher.until("a\ufffdb\ufffdc")
 
 
@@ -141,11 +141,11 @@ async def test_w2_who_comes_late_gets_all_so_far_once_and_then_only_later_deltas
     elsewhere = await nodes.listener()
     with feed.watched(conversation, early):
         for i in range(20):
-            await speaker.publish(at(conversation), "text", f"{i} ")
+            speaker.publish(at(conversation), "text", f"{i} ")
             await early.until("".join(f"{n} " for n in range(i + 1)))
         with elsewhere.watched(conversation, late):
             await late.until("".join(f"{n} " for n in range(20)))
-            await speaker.publish(at(conversation), "text", "end")
+            speaker.publish(at(conversation), "text", "end")
             await late.until("".join(f"{n} " for n in range(20)) + "end")
 
     assert late.deltas[-1]["text"] == "end"
@@ -157,7 +157,7 @@ async def test_w2_a_second_watcher_of_a_node_gets_all_so_far_from_memory(nodes: 
         await nodes.speaker(), await nodes.listener(), Watcher(), Watcher(), uuid4()
     )  # fmt: skip
     with feed.watched(conversation, first):
-        await speaker.publish(at(conversation), "text", "so far")
+        speaker.publish(at(conversation), "text", "so far")
         await first.until("so far")
         with feed.watched(conversation, second):
             assert second.texts["text"] == "so far"
@@ -167,11 +167,11 @@ async def test_w2_a_second_watcher_of_a_node_gets_all_so_far_from_memory(nodes: 
 async def test_w2_another_try_clears_what_the_one_before_it_said(nodes: Nodes, again: dict[str, int]) -> None:
     speaker, feed, watcher, conversation = await nodes.speaker(), await nodes.listener(), Watcher(), uuid4()
     with feed.watched(conversation, watcher):
-        await speaker.publish(at(conversation), "text", "abandoned")
+        speaker.publish(at(conversation), "text", "abandoned")
         await watcher.until("abandoned")
-        await speaker.restart(at(conversation, **again))
+        speaker.restart(at(conversation, **again))
         await watcher.until("")
-        await speaker.publish(at(conversation, **again), "text", "new")
+        speaker.publish(at(conversation, **again), "text", "new")
         await watcher.until("new")
 
     assert watcher.news[-1]["index"] == 1
@@ -182,12 +182,12 @@ async def test_w2_what_a_superseded_attempt_still_says_is_shown_to_nobody(nodes:
         await nodes.speaker(), await nodes.speaker(), await nodes.listener(), Watcher(), uuid4()
     )  # fmt: skip
     with feed.watched(conversation, watcher):
-        await old.publish(at(conversation), "text", "old")
+        old.publish(at(conversation), "text", "old")
         await watcher.until("old")
-        await new.publish(at(conversation, attempt=2), "text", "new")
+        new.publish(at(conversation, attempt=2), "text", "new")
         await watcher.until("new")
-        await old.publish(at(conversation), "text", " and late")
-        await new.publish(at(conversation, attempt=2), "text", "er")
+        old.publish(at(conversation), "text", " and late")
+        new.publish(at(conversation, attempt=2), "text", "er")
         await watcher.until("newer")
         assert await new.partial_text(conversation) in ("new", "newer")
 
@@ -195,22 +195,22 @@ async def test_w2_what_a_superseded_attempt_still_says_is_shown_to_nobody(nodes:
 async def test_w2_lost_notifications_are_made_good_by_the_row(nodes: Nodes) -> None:
     speaker, feed, watcher, conversation = await nodes.speaker(), await nodes.listener(), Watcher(), uuid4()
     with feed.watched(conversation, watcher):
-        await speaker.publish(at(conversation), "text", "before ")
+        speaker.publish(at(conversation), "text", "before ")
         await watcher.until("before ")
         nodes.sql(HANG_UP)  # of all nodes, also of the speaker
-        await speaker.publish(at(conversation), "text", "after")
+        speaker.publish(at(conversation), "text", "after")
         await watcher.until("before after")
 
 
 async def test_w2_a_gap_between_deltas_is_filled_not_shown(nodes: Nodes) -> None:
     speaker, feed, watcher, conversation = await nodes.speaker(), await nodes.listener(), Watcher(), uuid4()
     with feed.watched(conversation, watcher):
-        await speaker.publish(at(conversation), "text", "one ")
+        speaker.publish(at(conversation), "text", "one ")
         await watcher.until("one ")
         lost = {**watcher.news[-1], "index": 7, "text": "seven", "conversation_id": str(conversation)}
         nodes.sql(f"select pg_notify('live', '{json.dumps(lost)}')")
         nodes.sql("select pg_notify('live', 'not ours')")
-        await speaker.publish(at(conversation), "text", "two")
+        speaker.publish(at(conversation), "text", "two")
         await watcher.until("one two")
 
     assert all(item["text"] != "seven" for item in watcher.news)
@@ -221,7 +221,7 @@ async def test_the_text_so_far_is_known_to_any_process_until_the_log_has_it(node
     assert await asked.partial_text(conversation) is None
     feed, watcher = await nodes.listener(), Watcher()
     with feed.watched(conversation, watcher):
-        await speaker.publish(at(conversation, turn=3, step=2), "text", "half a rep")
+        speaker.publish(at(conversation, turn=3, step=2), "text", "half a rep")
         await watcher.until("half a rep")
     while await asked.partial_text(conversation) is None:
         continue
@@ -234,19 +234,19 @@ async def test_the_text_so_far_is_known_to_any_process_until_the_log_has_it(node
 
 async def test_clearing_deletes_the_own_row_but_not_that_of_a_later_attempt(nodes: Nodes) -> None:
     one, two, conversation = await nodes.speaker(), await nodes.speaker(), uuid4()
-    await one.publish(at(conversation), "text", "mine")
+    one.publish(at(conversation), "text", "mine")
     while await one.partial_text(conversation) != "mine":
         continue
-    await one.clear(conversation)
+    one.clear(conversation)
     while await one.partial_text(conversation) is not None:
         continue
 
-    await one.publish(at(conversation), "text", "mine")
-    await two.publish(at(conversation, attempt=2), "text", "theirs")
+    one.publish(at(conversation), "text", "mine")
+    two.publish(at(conversation, attempt=2), "text", "theirs")
     while await one.partial_text(conversation) != "theirs":
         continue
-    await one.clear(conversation)
-    await one.publish(at(other := uuid4()), "text", "sent after the clearing")
+    one.clear(conversation)
+    one.publish(at(other := uuid4()), "text", "sent after the clearing")
     while await one.partial_text(other) is None:
         continue
     assert await one.partial_text(conversation) == "theirs"
@@ -257,8 +257,8 @@ async def test_without_a_database_publishing_goes_on_and_nobody_waits(nodes: Nod
     with feed.watched(conversation, watcher):
         nodes.sql("alter table live_turns rename to elsewhere")  # whatever is wrong with it
         for _ in range(100):
-            await speaker.publish(at(conversation), "text", "x")
+            speaker.publish(at(conversation), "text", "x")
         await watcher.until("x" * 100)
-        await speaker.publish(at(conversation), "text", "y")
+        speaker.publish(at(conversation), "text", "y")
         nodes.sql("alter table elsewhere rename to live_turns")
         await watcher.until("x" * 100 + "y")
