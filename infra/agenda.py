@@ -142,7 +142,7 @@ class PostgresAgenda:
     async def _run(self, statement: LiteralString, **values: object) -> AsyncIterator[AsyncCursor]:
         try:
             async with self._database.connection() as connection, connection.cursor() as cursor:
-                await cursor.execute(statement, values, prepare=True)
+                await cursor.execute(statement, values)
                 yield cursor
         except DatabaseUnavailable as error:
             raise AgendaUnavailable(str(error)) from error
@@ -158,6 +158,6 @@ class PostgresWaker:
         """Notify; a hint that is lost costs time, nothing else."""
         try:
             async with self._database.connection() as connection:
-                await connection.execute("select pg_notify(%s, %s)", (WAKE, str(conversation_id)), prepare=True)
+                await connection.execute("select pg_notify(%s, %s)", (WAKE, str(conversation_id)))
         except DatabaseUnavailable as error:
             logger.info("nobody was woken: %s", error, extra={"action": "wake_lost"})

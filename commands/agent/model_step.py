@@ -38,21 +38,22 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
     def request_for(name: str) -> ModelRequest:
         return ModelRequest(name, messages, tools.definitions(), settings.get("model_params") or {})
 
-    async def show(delta: Delta) -> None:
-        await surroundings.live.publish(at, delta.kind, delta.text)
+    def show(delta: Delta) -> None:
+        surroundings.live.publish(at, delta.kind, delta.text)
 
-    async def begin(try_: int) -> None:
+    def begin_again(try_: int) -> None:
         nonlocal at
         at = at._replace(try_=try_)
-        await surroundings.live.restart(at)
+        surroundings.live.restart(at)
 
+    surroundings.live.restart(at)
     try:
         reply = await call_model(
             [model, *(settings.get("fallback_models") or ())],
             surroundings.model,
             request_for,
             on_delta=show,
-            on_try=begin,
+            on_restart=begin_again,
         )
     except ModelError as error:
         return failing(session.conversation, error.reason, [error.usage] if error.usage else None)

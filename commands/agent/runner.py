@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -144,9 +144,10 @@ class Runner:
 
     async def _record_what_ended(self) -> None:
         for key in [key for key, task in self._tasks.items() if task.done()]:
-            await self._append(self._tasks.pop(key).result())
+            with suppress(Superseded):  # a step of it could not be recorded: it has no say any more
+                await self._append(self._tasks.pop(key).result())
             if key == MODEL:
-                await self._surroundings.live.clear(self.session.conversation_id)
+                self._surroundings.live.clear(self.session.conversation_id)
 
     async def _stop_what_is_not_owed(self, owed: tuple[Owed, ...]) -> None:
         turn = self.session.conversation.turn
@@ -162,7 +163,7 @@ class Runner:
         self._held = held
         await self._cancel(stale)
         if MODEL in stale:
-            await self._surroundings.live.clear(self.session.conversation_id)
+            self._surroundings.live.clear(self.session.conversation_id)
 
     async def _cancel(self, keys: list[str]) -> None:
         tasks = [self._tasks.pop(key) for key in keys]

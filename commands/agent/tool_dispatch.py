@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from commands.agent.tool_run import run_tool
-from domain.decisions import Outcome
+from commands.agent.tool_run import missing_tool, run_tool
 from domain.events import ToolStep, TurnStarted
-from domain.parts import text_part
 from domain.tool_context import ToolContext
 
 if TYPE_CHECKING:
     from commands.agent.model_context import ModelContext
     from commands.agent.surroundings import Decide, Recorder, Surroundings
     from commands.session import Session
-
-DEFAULT_TIMEOUT_S = 60.0
+    from domain.decisions import Outcome
 
 
 async def tool_dispatch(
@@ -28,9 +25,7 @@ async def tool_dispatch(
     call = session.conversation.calls[tool_call_id]
     tool = surroundings.toolset.existing(settings.get("tools")).get(call.name)
     if tool is None:
-        return _recording(
-            number, attempt, Outcome(tool_call_id, "error", [text_part("This tool is not here any more.")])
-        )
+        return _recording(number, attempt, missing_tool(tool_call_id, call.name))
 
     async def keep(step: str, n: int, value: Any) -> None:
         await record(lambda c, now: c.record_step(number, attempt, tool_call_id, step, n, value, now=now))
@@ -49,7 +44,7 @@ async def tool_dispatch(
             recorded=_recorded(session, tool_call_id),
             actor=actor,
         ),
-        timeout_s=tool.timeout_s or settings.get("tool_timeout_s") or DEFAULT_TIMEOUT_S,
+        timeout_s=settings.get("tool_timeout_s"),
     )
     return _recording(number, attempt, outcome)
 
