@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from domain.text import clean
 from domain.tool_values import as_json
@@ -80,7 +80,11 @@ class ToolContext:
         self._closed = False
         self._room = MAX_RESOURCES_BYTES
 
-    async def step(self, name: str, fn: Callable[[], Awaitable[T] | T]) -> T:
+    @overload
+    async def step(self, name: str, fn: Callable[[], Awaitable[T]]) -> T: ...
+    @overload
+    async def step(self, name: str, fn: Callable[[], T]) -> T: ...
+    async def step(self, name: str, fn: Callable[[], Any]) -> Any:
         """Run `fn` (sync or async) once for all runs of this call, and return its value as JSON types.
 
         The value (JSON, at most 64 KiB) is durable before this returns; after a crash it is returned without
@@ -89,9 +93,9 @@ class ToolContext:
         """
         async with self._turns.setdefault(_checked(name), asyncio.Lock()):
             if (past := self._past(name)) is not _NOTHING:
-                return cast("T", past)
+                return past
             value = fn()
-            return cast("T", await self._keep(name, await value if inspect.isawaitable(value) else value))
+            return await self._keep(name, await value if inspect.isawaitable(value) else value)
 
     def step_sync(self, name: str, fn: Callable[[], T]) -> T:
         """Do as `step`, from a tool that is no coroutine function (and so runs in a thread of its own)."""
