@@ -3,5 +3,10 @@
 from __future__ import annotations
 
 from projections.agenda import AGENDA
+from projections.commands import COMMANDS
+from projections.conversations import CONVERSATIONS
+from projections.display_messages import DISPLAY_MESSAGES
+from projections.tool_calls import TOOL_CALLS
+from projections.usage import USAGE
 
-PROJECTIONS = (AGENDA,)
+PROJECTIONS = (AGENDA, COMMANDS, CONVERSATIONS, DISPLAY_MESSAGES, TOOL_CALLS, USAGE)

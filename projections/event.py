@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
-from domain.events import EVENT_TYPES
 from domain.upcasts import upcast
-from domain.wire import conversation_of, decode
+from domain.wire import decode
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -19,30 +18,52 @@ if TYPE_CHECKING:
 
 
 class Event:
-    """One event, its JSON read: `data` in the newest shape of its type. Shared by folds, so none changes it."""
+    """One event, shared by all folds, so none may change it; its JSON is read when first asked for.
 
-    __slots__ = (
-        "_decoded",
-        "_stored",
-        "conversation_id",
-        "data",
-        "event_id",
-        "metadata",
-        "occurred_at",
-        "position",
-        "seq",
-        "type",
-    )
+    What cannot be read raises there, in the fold: so it stops that conversation and not the reader of the log.
+    """
+
+    __slots__ = ("_data", "_decoded", "_metadata", "_occurred_at", "_stored", "conversation_id", "seq", "type")
 
     def __init__(self, stored: StoredEvent, conversation_id: UUID) -> None:
         self.conversation_id = conversation_id
-        self.seq, self.position = stored.seq, stored.position
-        self.type, self.event_id = stored.type, stored.event_id
-        self.metadata: dict[str, Any] = from_json(stored.metadata)
-        self.data: dict[str, Any] = upcast(stored.type, self.metadata.get("schema_version", 1), from_json(stored.data))
-        self.occurred_at = datetime.fromisoformat(self.metadata["occurred_at"])
+        self.seq, self.type = stored.seq, stored.type
         self._stored = stored
+        self._data: dict[str, Any] | None = None
+        self._metadata: dict[str, Any] | None = None
+        self._occurred_at: datetime | None = None
         self._decoded: ConversationEvent | None = None
+
+    @property
+    def position(self) -> int:
+        """The event's place in the whole log."""
+        return self._stored.position
+
+    @property
+    def event_id(self) -> UUID:
+        """The event's id."""
+        return self._stored.event_id
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The event's own fields, in the newest shape of its type."""
+        if self._data is None:
+            self._data = upcast(self.type, self.metadata.get("schema_version", 1), from_json(self._stored.data))
+        return self._data
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The envelope's fields."""
+        if self._metadata is None:
+            self._metadata = from_json(self._stored.metadata)
+        return self._metadata
+
+    @property
+    def occurred_at(self) -> datetime:
+        """When it was appended, by the clock of who appended it: the only time that a fold knows."""
+        if self._occurred_at is None:
+            self._occurred_at = datetime.fromisoformat(self.metadata["occurred_at"])
+        return self._occurred_at
 
     @property
     def decoded(self) -> ConversationEvent:
@@ -55,11 +76,3 @@ class Event:
     def is_copy(self) -> bool:
         """Whether a fork copied it from another conversation, where what it cost was counted."""
         return "copied_from" in self.metadata
-
-
-def read_event(stored: StoredEvent) -> Event | None:
-    """Read a stored event; None for one of another kind of stream or of a type that this code does not know."""
-    conversation_id = conversation_of(stored.stream)
-    if conversation_id is None or stored.type not in EVENT_TYPES:
-        return None
-    return Event(stored, conversation_id)

@@ -66,6 +66,10 @@ Pure: no clock, no serial, no lookup, no I/O; time is `Event.occurred_at`, ids d
 """
 
 
+NEVER: tuple[LiteralString, frozenset[str]] = ("conversation_id", frozenset())
+"""The `open_while` of rows that never change."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projection:
     """A read model: one table of its name, made of ``conversation_id``, `columns` and `extra`.

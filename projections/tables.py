@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
-    from psycopg import AsyncConnection
+    from psycopg import AsyncConnection, AsyncCursor
 
     from projections.projection import Projection, Row
 
@@ -38,17 +38,24 @@ class Table:
         listed, key = ", ".join(self.columns), ", ".join(self.key)
         self._load = f"select {listed} from {name} where conversation_id = any(%b)"
         self._load += f" and {still_open}" if still_open else ""
-        self.loads = still_open != "false"
+        self._loads = still_open != "false"
         places = ", ".join(["%s"] * len(self.columns))
         changes = ", ".join(f"{column} = excluded.{column}" for column in self.columns if column not in self.key)
         self._upsert = f"insert into {name} ({listed}) values ({places}) on conflict ({key}) "
         self._upsert += f"do update set {changes}" if changes else "do nothing"
+        self._forget = f"delete from {name} where conversation_id = any(%b)"
         self._remove = f"delete from {name} where ({key}) = ({', '.join(['%s'] * len(self.key))})"
 
-    async def load_open(self, connection: AsyncConnection, conversations: Sequence[UUID]) -> list[Row]:
-        """Return the rows of these conversations that later events may change."""
-        cursor = await connection.cursor(binary=True).execute(self._load, [list(conversations)], prepare=True)
-        return [dict(zip(self.columns, values, strict=True)) for values in await cursor.fetchall()]
+    async def start_loading(self, connection: AsyncConnection, conversations: Sequence[UUID]) -> AsyncCursor | None:
+        """Ask for the rows of these conversations that later events may change; see `loaded`."""
+        if not (self._loads and conversations):
+            return None
+        return await connection.cursor(binary=True).execute(self._load, [conversations], prepare=True)
+
+    async def loaded(self, cursor: AsyncCursor | None) -> list[Row]:
+        """Return the rows that were asked for."""
+        found = await cursor.fetchall() if cursor else []
+        return [dict(zip(self.columns, values, strict=True)) for values in found]
 
     async def upsert(self, connection: AsyncConnection, rows: Sequence[Row]) -> None:
         """Insert or replace rows, in the order of their keys, so that writers who meet don't deadlock."""
@@ -60,6 +67,10 @@ class Table:
         """Delete the rows of these keys (the conversation first)."""
         async with connection.cursor() as cursor:
             await cursor.executemany(self._remove, sorted(keys))
+
+    async def forget(self, connection: AsyncConnection, conversations: Sequence[UUID]) -> None:
+        """Delete all rows of these conversations."""
+        await connection.execute(self._forget, [conversations])
 
     def values(self, row: Row) -> list[Any]:
         """Return a row's values in the order of `columns`, json as text."""

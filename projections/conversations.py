@@ -1,0 +1,160 @@
+"""The list of conversations: what each is called, how it stands, and when something last happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from domain.errors import ConversationNotFound, InvalidInput
+from projections.open_state import keep_state, load_state, only_awaits, owed_at_any_time
+from projections.paging import Page, checked_limit, decode_cursor, encode_cursor, read_time
+from projections.projection import Projection, Row, Rows
+from projections.reading import fetch
+from projections.usage import reports, total
+from projections.visibility import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from psycopg import AsyncConnection
+
+    from domain.conversation import Conversation
+    from domain.scope import Scope
+    from projections.event import Event
+
+STATUSES = ("active", "suspended", "idle", "ended")
+
+
+def fold(rows: Rows, events: Sequence[Event]) -> None:
+    """Follow the conversation; `fsm_state` is written at each event after which it is idle or awaits input only."""
+    row = dict(rows.get() or _new())
+    conversation = load_state(rows.conversation_id, row["state"])
+    for event in events:
+        conversation.evolve(event.decoded)
+        _describe(row, event)
+        row["usage"] = total(reports(event), row["usage"])
+        owed = owed_at_any_time(conversation)
+        if not owed or only_awaits(owed):
+            row["fsm_state"] = _fsm_state(conversation, event.seq)
+        row["status"] = _status(conversation, suspended=only_awaits(owed))
+    row["last_seq"], row["updated_at"] = events[-1].seq, events[-1].occurred_at
+    row["state"] = keep_state(conversation)
+    rows.put(row)
+
+
+def _new() -> Row:
+    return {
+        "tenant": "",
+        "owner": "",
+        "title": None,
+        "settings": {},
+        "metadata": {},
+        "forked_from": None,
+        "usage": total(()),
+        "fsm_state": None,
+        "created_at": None,
+        "state": None,
+    }
+
+
+def _describe(row: Row, event: Event) -> None:
+    data = event.data
+    if event.type == "conversation_started":
+        row["tenant"], row["owner"], row["title"] = data["tenant"], data["owner"], data.get("title")
+        row["forked_from"] = UUID(data["forked_from"]) if data.get("forked_from") else None
+        row["created_at"] = event.occurred_at
+    if event.type in ("conversation_started", "conversation_changed"):
+        row["settings"], row["metadata"] = data.get("settings", {}), data.get("metadata", {})
+    if event.type == "conversation_changed" and data.get("title") is not None:
+        row["title"] = data["title"] or None
+
+
+def _status(conversation: Conversation, *, suspended: bool) -> str:
+    if conversation.ended:
+        return "ended"
+    if suspended:
+        return "suspended"
+    return "active" if conversation.busy else "idle"
+
+
+def _fsm_state(conversation: Conversation, seq: int) -> dict[str, Any]:
+    pending = {
+        call.tool_call_id: {
+            "executor": call.executor,
+            "kind": call.question.kind,
+            "prompt": call.question.prompt,
+            "expires_at": call.question.expires_at.isoformat() if call.question.expires_at else None,
+        }
+        for call in conversation.calls.values()
+        if call.question
+    }
+    return {"state": "awaiting_input" if pending else "idle", "pending": pending, "last_seq": seq}
+
+
+CONVERSATIONS = Projection(
+    name="conversations",
+    version=1,
+    columns={
+        "tenant": "text not null",
+        "owner": "text not null",
+        "title": "text",
+        "status": "text not null",
+        "settings": "json not null",
+        "metadata": "json not null",
+        "forked_from": "uuid",
+        "usage": "json not null",
+        "fsm_state": "json",
+        "last_seq": "int not null",
+        "created_at": "timestamptz",
+        "updated_at": "timestamptz not null",
+        "state": "json",
+    },
+    fold=fold,
+    indexes=(
+        "(tenant, updated_at, conversation_id)",
+        "(tenant, owner, updated_at, conversation_id)",
+    ),
+)
+
+FIELDS = """conversation_id as id, conversation_id, tenant, owner, title, status, settings, metadata, forked_from,
+    usage, fsm_state, last_seq, created_at, updated_at"""
+
+
+async def get_conversation(connection: AsyncConnection, scope: Scope, conversation_id: UUID) -> dict[str, Any]:
+    """Return a conversation as the API shows it; raises `ConversationNotFound`."""
+    condition, values = visible(scope, all_owners=scope.is_admin)
+    found = await fetch(
+        connection,
+        f"select {FIELDS} from conversations where {condition} and conversation_id = %(id)s",
+        {**values, "id": conversation_id},
+    )
+    if not found:
+        raise ConversationNotFound("no such conversation")
+    return found[0]
+
+
+async def list_conversations(
+    connection: AsyncConnection,
+    scope: Scope,
+    *,
+    status: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page:
+    """Return those that the scope may read, newest activity first. Raises `InvalidInput`."""
+    checked_limit(limit)
+    condition, values = visible(scope, all_owners=scope.is_admin)
+    if status is not None:
+        if status not in STATUSES:
+            raise InvalidInput("status", f"must be one of: {', '.join(STATUSES)}")
+        condition, values["status"] = f"{condition} and status = %(status)s", status
+    if cursor is not None:
+        values["before"], values["id"] = decode_cursor(cursor, read_time, UUID)
+        condition = f"{condition} and (updated_at, conversation_id) < (%(before)s, %(id)s)"
+    items = await fetch(
+        connection,
+        f"select {FIELDS} from conversations where {condition} "
+        "order by updated_at desc, conversation_id desc limit %(limit)s",
+        {**values, "limit": limit + 1},
+    )
+    return Page.of(items, limit, lambda last: encode_cursor(last["updated_at"], last["id"]))

@@ -1,0 +1,99 @@
+"""What projections read: one live subscription for all of a process, and pages of history for those that are behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from contextlib import aclosing
+from itertools import takewhile
+from typing import TYPE_CHECKING, NoReturn
+
+from domain.event_store import SlowSubscriber, StoreError
+from domain.wire import STREAM
+from projections.span import Entry, Span
+
+if TYPE_CHECKING:
+    from domain.event_store import Batch, EventStore
+
+logger = logging.getLogger(__name__)
+
+PREFIXES = (STREAM,)
+SPAN_EVENTS = 1_000
+"""A span has at most so many events."""
+RECENT_CHARS = 8 * 1024 * 1024
+"""How much of the newest log is kept for those who are a little behind."""
+PAGES = 8
+LONGEST_PAUSE_S = 2.0
+
+
+class Feed:
+    """Hands out the log in spans, to each reader from where it stands; readers at one place get the same objects."""
+
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+        self._recent: deque[Entry] = deque()
+        self._recent_chars = 0
+        self._recent_after = self._position = -1  # `_recent` is all of the log between these; -1: not begun
+        self._moved = asyncio.Event()
+        self._pages: OrderedDict[int, Span] = OrderedDict()
+        self._paging = asyncio.Lock()
+
+    async def run(self) -> NoReturn:
+        """Follow the log for ever, through outages of the store."""
+        pause = 0.05
+        while True:
+            try:
+                if self._position < 0:
+                    self._recent_after = self._position = await self._store.head()
+                    self._stir()
+                async with aclosing(self._store.subscribe(self._position, prefixes=PREFIXES)) as batches:
+                    async for batch in batches:
+                        self._take(batch)
+                        pause = 0.05
+            except (StoreError, SlowSubscriber) as error:
+                logger.warning("lost the log, subscribing again: %s", error, extra={"action": "feed_lost"})
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    async def next(self, after: int) -> Span:
+        """Wait for what follows a position, and return it: at most `SPAN_EVENTS` events, often none but a position.
+
+        Raises `StoreError` if history is wanted that cannot be read.
+        """
+        while self._position <= after:
+            moved = self._moved
+            await moved.wait()
+        if after < self._recent_after:
+            return await self._page(after)
+        news = list(takewhile(lambda entry: entry.position > after, reversed(self._recent)))
+        entries = news[: -SPAN_EVENTS - 1 : -1]
+        position = entries[-1].position if len(news) > SPAN_EVENTS else self._position
+        return Span(after, position, entries)
+
+    async def _page(self, after: int) -> Span:
+        async with self._paging:
+            if (page := self._pages.get(after)) is None:
+                seen = self._position  # what is read now contains all up to here
+                stored = await self._store.read_all(after, limit=SPAN_EVENTS, prefixes=PREFIXES)
+                reached = stored[-1].position if stored else after
+                position = reached if len(stored) == SPAN_EVENTS else max(reached, seen)
+                page = self._pages[after] = Span(after, position, map(Entry, stored))
+                if len(self._pages) > PAGES:
+                    self._pages.popitem(last=False)
+            return page
+
+    def _take(self, batch: Batch) -> None:
+        for entry in map(Entry, batch.events):
+            self._recent.append(entry)
+            self._recent_chars += entry.size
+        self._position = max(self._position, batch.position)
+        while self._recent_chars > RECENT_CHARS or len(self._recent) > 4 * SPAN_EVENTS:
+            oldest = self._recent.popleft()
+            self._recent_chars -= oldest.size
+            self._recent_after = oldest.position
+        self._stir()
+
+    def _stir(self) -> None:
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()

@@ -1,0 +1,111 @@
+"""The projector: leads the projections that no other process leads, and moves them along the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from typing import TYPE_CHECKING, NoReturn, Protocol
+from uuid import uuid4
+
+from projections.advance import Led
+from projections.convoys import Connections, Convoys
+from projections.feed import Feed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from domain.event_store import EventStore
+    from projections.projection import Projection
+
+logger = logging.getLogger(__name__)
+
+LEASE_S = 7.0
+LOOK_EVERY_S = 2.0
+"""Leases are renewed, and those of others tried, this often: a dead leader is replaced within the sum of both."""
+HAND_BACK_S = 2.0
+
+
+class Leases(Protocol):
+    """Who leads what, with an epoch that grows at every change of holder."""
+
+    async def acquire(self, key: str, holder: str, ttl_s: float) -> int | None:
+        """Take a free lease and return its epoch; None while another holds it."""
+        ...
+
+    async def renew(self, keys: Mapping[str, int], holder: str, ttl_s: float) -> set[str]:
+        """Prolong leases, given with their epochs; return those that are still held."""
+        ...
+
+    async def release(self, key: str, holder: str, epoch: int) -> None:
+        """Give a lease back before its end."""
+        ...
+
+
+class Projector:
+    """Runs projections on one of the processes that share a database; their tables must be there (`ensure_schema`)."""
+
+    def __init__(
+        self, store: EventStore, database: Connections, leases: Leases, projections: Sequence[Projection]
+    ) -> None:
+        self._feed = Feed(store)
+        self._convoys = Convoys(database, self._feed)
+        self._leases = leases
+        self._projections = {_key(projection): projection for projection in projections}
+        self._holder = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        self._epochs: dict[str, int] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> NoReturn:
+        """Project until cancelled, through outages; then hand the leases back."""
+        feed = asyncio.create_task(self._feed.run(), name="projections' feed")
+        try:
+            while True:
+                try:
+                    await self._renew()
+                    await self._lead()
+                except Exception as error:  # leases only save work: who leads goes on, fenced by the epoch
+                    logger.warning("leases of projections: %s", error, extra={"action": "leases_failed"})
+                await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            for task in (feed, *self._tasks.values()):
+                task.cancel()
+            await asyncio.gather(feed, *self._tasks.values(), return_exceptions=True)
+            await self._hand_back()
+
+    async def _renew(self) -> None:
+        for key in [key for key, task in self._tasks.items() if task.done()]:
+            await self._drop(key)
+        if self._epochs:
+            held = await self._leases.renew(self._epochs, self._holder, LEASE_S)
+            for key in self._epochs.keys() - held:
+                await self._drop(key)
+
+    async def _lead(self) -> None:
+        for key, projection in self._projections.items():
+            if key not in self._epochs and (epoch := await self._leases.acquire(key, self._holder, LEASE_S)):
+                self._epochs[key] = epoch
+                led = Led(projection, epoch)
+                self._tasks[key] = asyncio.create_task(self._convoys.follow(led), name=key)
+                logger.info("leading %s", key, extra={"action": "projection_led"})
+
+    async def _hand_back(self) -> None:
+        try:
+            async with asyncio.timeout(HAND_BACK_S):
+                for key, epoch in self._epochs.items():
+                    await self._leases.release(key, self._holder, epoch)
+        except Exception as error:  # they run out by themselves
+            logger.warning("leases were not handed back: %s", error, extra={"action": "leases_failed"})
+
+    async def _drop(self, key: str) -> None:
+        epoch = self._epochs.pop(key)
+        task = self._tasks.pop(key)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await self._leases.release(key, self._holder, epoch)
+        logger.info("no longer leading %s", key, extra={"action": "projection_dropped"})
+
+
+def _key(projection: Projection) -> str:
+    return f"projection:{projection.name}"
