@@ -44,6 +44,8 @@ async def run_tool(tool: Tool, args: Any, context: ToolContext, *, timeout_s: fl
     """
     limit = tool.timeout_s or timeout_s or DEFAULT_TIMEOUT_S
     try:
+        if tool.executor != "server":  # since the call was recorded
+            return _error(context, f"{tool.name} is no tool that runs on this server any more: it did not run.")
         if tool.requires_user and context.by_system:
             return _error(context, f"{tool.name} needs a user, but the system is acting: it did not run.")
         try:

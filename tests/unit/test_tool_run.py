@@ -199,8 +199,14 @@ async def test_t11_recorded_arguments_that_do_not_fit_the_tool_any_more_are_an_e
         assert "take did not run: its arguments do not fit its schema: args" in text_of(outcome.content)
 
 
-def test_t11_a_call_whose_tool_is_gone_is_an_error() -> None:
+async def test_t11_a_call_whose_tool_is_gone_or_is_for_somebody_else_by_now_is_an_error() -> None:
+    def ask(question: str) -> str:
+        """Ask."""
+        raise AssertionError
+
     assert missing_tool("call_1", "gone").status == "error"
+    outcome = await _run(ask, {"question": "x"}, executor="human")
+    assert text_of(outcome.content) == "ask is no tool that runs on this server any more: it did not run."
 
 
 async def test_a_large_result_is_cut_with_a_stub() -> None:
