@@ -62,20 +62,24 @@ class _Channel:
 
     def hear(self, message: LiveMessage) -> bool:
         """Take a message in, and pass a delta on; False when the row has something that was missed."""
+        if self._begins(message):
+            self.heard = _Heard(message.spoken_in, 0, {"text": [], "thinking": []})
+            self._tell(self.partials())  # what was said before is to be forgotten
         heard = self.heard
-        if (heard is None or message.spoken_in > heard.spoken_in) and message.begins:
-            heard = self.heard = _Heard(message.spoken_in, 0, {"text": [], "thinking": []})
-            if message.spoken_in[2:] > (1, 1):
-                self._tell(self.partials())  # what an earlier try said is to be forgotten
-        if heard is None or (message.spoken_in, message.index) > (heard.spoken_in, heard.index):
-            if not message.text:
-                return False
-            if heard and message.spoken_in == heard.spoken_in and message.index == heard.index + 1:
-                heard.index = message.index
-                heard.texts[message.kind].append(message.text)
-                self._tell([_news("delta", message)])
-            # else deltas were lost; the row is read when a message says that it has come so far
-        return True
+        if heard and (message.spoken_in, message.index) <= (heard.spoken_in, heard.index):
+            return True
+        if heard and message.text and (message.spoken_in, message.index) == (heard.spoken_in, heard.index + 1):
+            heard.index = message.index
+            heard.texts[message.kind].append(message.text)
+            self._tell([_news("delta", message)])
+            return True
+        return bool(message.text)  # after a gap the row is read when it has come so far, as a message then says
+
+    def _begins(self, message: LiveMessage) -> bool:
+        if self.heard is None or message.spoken_in > self.heard.spoken_in:
+            return message.begins
+        # who hands a turn back is followed by a worker that begins the same try again
+        return message.spoken_in == self.heard.spoken_in and message.index == 0 < self.heard.index
 
     def adopt(self, heard: _Heard) -> None:
         """Take the row's state over if it is newer, and pass it on."""
@@ -145,10 +149,12 @@ class LiveFeed:
             async for notification in notifications:
                 if notification is None:
                     self._listening = True
+                    for channel in self._channels.values():
+                        channel.heard = None
                     await self._read(list(self._channels))
                 elif self._channels and (message := load_message(notification.payload)):
-                    channel = self._channels.get(message.conversation_id)
-                    if channel is not None and not channel.hear(message):
+                    watched = self._channels.get(message.conversation_id)
+                    if watched is not None and not watched.hear(message):
                         await self._read([message.conversation_id])
 
     async def _read(self, conversation_ids: list[UUID]) -> None:

@@ -46,8 +46,8 @@ SAVE: LiteralString = f"""
         on conflict (conversation_id) do update set
             turn = excluded.turn, step = excluded.step, attempt = excluded.attempt, try = excluded.try,
             index = excluded.index, text = excluded.text, thinking = excluded.thinking, updated_at = now()
-        where (live_turns.turn, live_turns.step, live_turns.attempt, live_turns.try, live_turns.index)
-            <= (excluded.turn, excluded.step, excluded.attempt, excluded.try, excluded.index)
+        where (live_turns.turn, live_turns.step, live_turns.attempt, live_turns.try)
+            <= (excluded.turn, excluded.step, excluded.attempt, excluded.try)
     )
     select pg_notify('{CHANNEL}', saved) from unnest(%s::text[]) as saved
 """

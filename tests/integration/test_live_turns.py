@@ -163,16 +163,20 @@ async def test_w2_a_second_watcher_of_a_node_gets_all_so_far_from_memory(nodes: 
             assert second.texts["text"] == "so far"
 
 
-@pytest.mark.parametrize("again", [{"try_": 2}, {"attempt": 2}])
+@pytest.mark.parametrize("again", [{"try_": 2}, {"attempt": 2}, {"try_": 1}], ids=["try", "attempt", "handed back"])
 async def test_w2_another_try_clears_what_the_one_before_it_said(nodes: Nodes, again: dict[str, int]) -> None:
-    speaker, feed, watcher, conversation = await nodes.speaker(), await nodes.listener(), Watcher(), uuid4()
+    speaker, other, feed, watcher, conversation = (
+        await nodes.speaker(), await nodes.speaker(), await nodes.listener(), Watcher(), uuid4()
+    )  # fmt: skip
     with feed.watched(conversation, watcher):
         speaker.publish(at(conversation), "text", "abandoned")
         await watcher.until("abandoned")
-        speaker.restart(at(conversation, **again))
+        other.restart(at(conversation, **again))
         await watcher.until("")
-        speaker.publish(at(conversation, **again), "text", "new")
+        other.publish(at(conversation, **again), "text", "new")
         await watcher.until("new")
+        while await other.partial_text(conversation) != "new":
+            continue
 
     assert watcher.news[-1]["index"] == 1
 
