@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from domain.errors import ConversationNotFound, InvalidInput
@@ -38,6 +38,8 @@ def fold(rows: Rows, events: Sequence[Event]) -> None:
             row["fsm_state"] = _fsm_state(conversation, event.seq)
         row["status"] = _status(conversation, suspended=only_awaits(owed))
     row["last_seq"], row["updated_at"] = events[-1].seq, events[-1].occurred_at
+    row.setdefault("first_position", events[0].position)
+    row["last_position"] = events[-1].position
     row["state"] = keep_state(conversation)
     rows.put(row)
 
@@ -105,6 +107,8 @@ CONVERSATIONS = Projection(
         "usage": "json not null",
         "fsm_state": "json",
         "last_seq": "int not null",
+        "first_position": "bigint not null",
+        "last_position": "bigint not null",
         "created_at": "timestamptz",
         "updated_at": "timestamptz not null",
         "state": "json",
@@ -113,6 +117,7 @@ CONVERSATIONS = Projection(
     indexes=(
         "(tenant, updated_at, conversation_id)",
         "(tenant, owner, updated_at, conversation_id)",
+        "(tenant, owner, last_position)",
     ),
 )
 
@@ -158,3 +163,28 @@ async def list_conversations(
         {**values, "limit": limit + 1},
     )
     return Page.of(items, limit, lambda last: encode_cursor(last["updated_at"], last["id"]))
+
+
+# one statement, so one snapshot: what is not found was not there when the position was that
+SPANS = """
+select p.position, c.conversation_id, c.first_position, c.last_position, c.last_seq
+from projections p left join conversations c
+    on c.tenant = %(tenant)s and c.owner = %(user)s and c.last_position > %(after)s
+where p.name = 'conversations' order by c.first_position
+"""
+
+
+class LogSpan(NamedTuple):
+    """A conversation, and where its events are: positions of the first and last, and the seq of the last."""
+
+    conversation_id: UUID
+    first_position: int
+    last_position: int
+    last_seq: int
+
+
+async def spans_of(connection: AsyncConnection, scope: Scope, after: int) -> tuple[int, list[LogSpan]]:
+    """Return how far the read model knows the log, and the caller's own conversations with an event after there."""
+    values = {"tenant": scope.tenant, "user": scope.user, "after": after}
+    found = await (await connection.execute(SPANS, values)).fetchall()
+    return (found[0][0] if found else 0), [LogSpan(*row[1:]) for row in found if row[1] is not None]

@@ -1,0 +1,137 @@
+"""The composition root: opens what the settings name, and wires the roles of a process together."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from api.http import build_app
+from api.resources import Resources
+from api.server import listening
+from api.streams.hub import StreamHub
+from commands.agent.surroundings import Surroundings
+from commands.agent.worker import LEASE_S, Worker
+from commands.conversations import Conversations
+from infra.agenda import PostgresAgenda, PostgresWaker
+from infra.clock import Clock
+from infra.database import Database
+from infra.demo_model import MODEL as DEMO
+from infra.demo_model import DemoModel
+from infra.demo_tools import demo_tools
+from infra.embedded_postgres import embedded_postgres
+from infra.keys import load_keys
+from infra.known_log import check_known_log
+from infra.leases import Leases
+from infra.litellm_model import LiteLLMModel
+from infra.live_feed import LiveFeed
+from infra.live_turns import PostgresLiveTurns
+from infra.migrations import migrate
+from infra.models import ModelRouter
+from infra.owned_conversations import PostgresOwnedConversations
+from infra.postgres_event_store import PostgresEventStore
+from infra.receipts import PostgresReceipts
+from infra.scopes import KeysScopeResolver
+from infra.tool_loader import load_tools
+from projections.catalog import PROJECTIONS
+from projections.positions import Positions
+from projections.projector import Projector
+from projections.schema import ensure_schema
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection
+
+    from domain.event_store import EventStore
+    from infra.settings import Settings
+
+ROLES = ("api", "projector", "worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The stores that the settings name, open and up to date."""
+
+    dsn: str
+    database: Database
+    event_store: EventStore
+
+
+@asynccontextmanager
+async def opened_stores(settings: Settings) -> AsyncIterator[Stores]:
+    """Open the log and the database, apply migrations, and check that they belong together.
+
+    Raises one clear error for each thing that can be wrong (`EmbeddedPostgresError`, `DatabaseUnavailable`,
+    `DatabaseRefused`, `MigrationError`, `ProjectionMismatch`, `WrongLog`).
+    """
+    async with AsyncExitStack() as stack:
+        if settings.database_url is None:
+            dsn = await stack.enter_async_context(embedded_postgres(settings.data_dir))
+        else:
+            dsn = settings.database_url.get_secret_value()
+        database = await stack.enter_async_context(Database(dsn, max_connections=16))
+        await migrate(dsn)
+        event_store = await stack.enter_async_context(PostgresEventStore(dsn))
+        async with database.connection() as connection:
+            await ensure_schema(connection, PROJECTIONS)
+        await check_known_log(database, event_store)
+        yield Stores(dsn, database, event_store)
+
+
+@asynccontextmanager
+async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIterator[str | None]:
+    """Run these roles while the block runs; yields the URL that the api listens on, None without that role.
+
+    At the end streams are closed, requests under way are answered, and the agent is drained to its next durable event.
+    Raises what `opened_stores` raises, `KeysError`, `ToolLoadError`, and `OSError` for an address that is taken.
+    """
+    keys = load_keys(settings.api_keys_file) if settings.api_keys_file else None
+    toolset = load_tools(settings.tools, default=demo_tools(settings.data_dir))
+    async with AsyncExitStack() as stack:
+        stores = await stack.enter_async_context(opened_stores(settings))
+        clock = await stack.enter_async_context(Clock(stores.database))
+        live = await stack.enter_async_context(PostgresLiveTurns(stores.database, stores.event_store))
+        conversations = Conversations(
+            stores.event_store, clock, PostgresReceipts(stores.database), PostgresWaker(stores.database)
+        )
+        if "projector" in roles:
+            projector = Projector(stores.event_store, stores.database, Leases(stores.database), PROJECTIONS)
+            stack.push_async_callback(_stop, asyncio.create_task(projector.run(), name="projector"))
+        if "worker" in roles:
+            litellm = LiteLLMModel(
+                api_base=settings.model_api_base,
+                api_key=settings.model_api_key.get_secret_value() if settings.model_api_key else None,
+            )
+            stack.push_async_callback(litellm.close)
+            if settings.model != DEMO:
+                stack.push_async_callback(_stop, asyncio.create_task(litellm.warm(), name="warming LiteLLM"))
+            surroundings = Surroundings(
+                conversations,
+                ModelRouter(demo=DemoModel(), litellm=litellm),
+                toolset,
+                live,
+                KeysScopeResolver(keys),
+                settings.model,
+                settings.approval_timeout_s,
+            )
+            agenda = PostgresAgenda(stores.database, lease_s=LEASE_S)
+            worker = Worker(agenda, surroundings, concurrency=settings.worker_concurrency)
+            stack.push_async_callback(_stop, asyncio.create_task(worker.run(), name="worker"))
+        url = None
+        if "api" in roles:
+            feed = await stack.enter_async_context(LiveFeed(stores.database))
+            positions = Positions(stores.database)
+            stack.push_async_callback(_stop, asyncio.create_task(positions.run(), name="positions"))
+            resources = Resources(
+                settings, keys, stores.event_store, stores.database, conversations, live, toolset, positions, clock
+            )
+            hub = StreamHub(stores.event_store, conversations, feed, PostgresOwnedConversations(stores.database))
+            app = build_app(resources, hub.routes())
+            app.on_shutdown.append(hub.close)
+            url = await stack.enter_async_context(listening(app, settings.host, settings.port))
+        yield url
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

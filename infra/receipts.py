@@ -1,0 +1,30 @@
+"""The receipts of commands that are older than what a command loads, from the read model `commands`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from commands.ports import KnownCommand, NotCaughtUp
+from projections.commands import find_command
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from infra.database import Database
+
+
+class PostgresReceipts:
+    """Looks commands up in the database of the read models."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
+        """Return the command of this id; raises `NotCaughtUp` if none is known and that position isn't reached yet."""
+        async with self._database.connection() as connection:
+            known, reached = await find_command(connection, command_id)
+        if known is None:
+            if reached < up_to_position:
+                raise NotCaughtUp(f"the read model of commands is at {reached}, this needs {up_to_position}")
+            return None
+        return KnownCommand(known.conversation_id, known.seq, known.position, known.body_hash, known.answer)
