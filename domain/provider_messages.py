@@ -18,7 +18,6 @@ ProviderMessage = dict[str, Any]
 
 _CANCELLED = "[The turn was cancelled before its reply was finished.]"
 _CUT = "[The reply above was cut off: the turn was cancelled.]"
-_UNFIT_FOR_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def user_message(event: UserMsg) -> ProviderMessage:
@@ -39,8 +38,9 @@ def assistant_message(event: AssistantMsg, calls: Sequence[ToolCall], model: str
     message: ProviderMessage = {"role": "assistant", "content": text or None}
     if images:
         message["content"] = [*([{"type": "text", "text": text}] if text else []), *images]
-    if thinking := [_thinking_block(part) for part in event.content if own and part.provider_data and _thought(part)]:
-        message["thinking_blocks"] = thinking
+    thoughts = [part for part in event.content if own and part.type == "thinking"]
+    if signed := [_thinking_block(part.text, part.provider_data) for part in thoughts if part.provider_data]:
+        message["thinking_blocks"] = signed
     if calls:
         message["tool_calls"] = [_tool_call(call) for call in calls]
     return message
@@ -61,8 +61,8 @@ def cancelled_messages(event: TurnEnded) -> list[ProviderMessage]:
 def same_family(one: str, other: str) -> bool:
     """Say whether two LiteLLM model names mean models of one provider and family.
 
-    ``anthropic/claude-sonnet-4-5`` and ``anthropic/claude-opus-4-1`` do; a name without a provider, which is how
-    replies name their model, fits every provider's model of that family.
+    ``anthropic/claude-sonnet-4-5`` and ``anthropic/claude-opus-4-1`` do; a name without a provider fits every
+    provider's models of that family.
     """
     (provider, family), (other_provider, other_family) = _family(one), _family(other)
     return family == other_family and (provider == other_provider or not provider or not other_provider)
@@ -88,17 +88,13 @@ def _provider_part(part: Part) -> ProviderMessage:
     return {"type": "text", "text": part.text if part.text is not None else dumps(part.data)}
 
 
-def _thought(part: Part) -> bool:
-    return part.type in ("thinking", "redacted_thinking")
-
-
-def _thinking_block(part: Part) -> ProviderMessage:
-    block = {"type": "thinking", "thinking": part.text or ""} if part.type == "thinking" else {"type": part.type}
-    return {**block, **(part.provider_data or {})}
+def _thinking_block(text: str | None, provider_data: dict[str, Any]) -> ProviderMessage:
+    """Render a thinking block as its provider made it: signed text, or encrypted without one."""
+    block = {"type": "thinking", **provider_data}
+    return {**block, "thinking": text or ""} if block["type"] == "thinking" else block
 
 
 def _tool_call(event: ToolCall) -> ProviderMessage:
     """Render a call by our id, with the arguments that the model chose; only an object is one for every provider."""
     args = event.args if isinstance(event.args, dict) else {"arguments": event.args}
-    name = _UNFIT_FOR_A_NAME.sub("_", event.name)[:64] or "_"
-    return {"id": event.tool_call_id, "type": "function", "function": {"name": name, "arguments": dumps(args)}}
+    return {"id": event.tool_call_id, "type": "function", "function": {"name": event.name, "arguments": dumps(args)}}
