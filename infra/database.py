@@ -88,7 +88,11 @@ class Database:
         """Open a connection of one's own, to be closed by its owner. Raises as entering does."""
         with _connection_errors():
             connection = await AsyncConnection.connect(self._dsn, autocommit=True)
-            await _configure(connection)
+            try:
+                await _configure(connection)
+            except BaseException:  # a cancellation too: nobody else could close it
+                await connection.close()
+                raise
             return connection
 
     async def listen(self, channels: Sequence[str]) -> AsyncGenerator[Notify | None, None]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+CONNECT_SECONDS = 5
+
 SETTINGS: LiteralString = """
     select set_config(name, wanted, false) from pg_settings join (values
         ('lock_timeout', '2s'),
@@ -45,13 +47,18 @@ POISON = ("22", "23", "54")
 
 async def configure(connection: AsyncConnection) -> None:
     """Give a new autocommit connection the log's settings."""
-    await connection.execute(SETTINGS)
+    with _hung_up_after(connection, CONNECT_SECONDS):
+        await connection.execute(SETTINGS)
 
 
 async def connect(dsn: str) -> AsyncConnection:
     """Open a connection of one's own; raises psycopg's errors."""
-    connection = await AsyncConnection.connect(dsn, autocommit=True, connect_timeout=5)
-    await configure(connection)
+    connection = await AsyncConnection.connect(dsn, autocommit=True, connect_timeout=CONNECT_SECONDS)
+    try:
+        await configure(connection)
+    except BaseException:
+        await connection.close()
+        raise
     return connection
 
 
