@@ -1,0 +1,1 @@
+"""Server-Sent Events: a conversation, or all of a caller's, from any event on and then live."""

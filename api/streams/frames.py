@@ -1,0 +1,45 @@
+"""The bytes of Server-Sent Events; those of a logged event are made once for all clients of the process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from api.event_json import event_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from domain.event_store import StoredEvent
+    from infra.live_feed import LiveNews
+
+CACHED_BYTES = 4 * 1024 * 1024
+COMMENT = b": still here\n\n"
+
+
+class EventFrames:
+    """Encodes logged events; `cursor` gives their ids. Remembers the newest, so that who follows live shares them."""
+
+    def __init__(self, cursor: Callable[[StoredEvent], int], cached_bytes: int = CACHED_BYTES) -> None:
+        self._cursor, self._room = cursor, cached_bytes
+        self._frames: dict[int, bytes] = {}
+
+    def __call__(self, event: StoredEvent) -> bytes:
+        """Return the event's frame."""
+        frame = self._frames.get(event.position)
+        if frame is None:
+            frame = b"id: %d\nevent: %b\ndata: %b\n\n" % (self._cursor(event), event.type.encode(), event_json(event))
+            self._frames[event.position] = frame
+            self._room -= len(frame)
+            while self._room < 0:
+                self._room += len(self._frames.pop(next(iter(self._frames))))
+        return frame
+
+
+def caught_up(cursor: str, reached: int) -> bytes:
+    """Say that history is delivered."""
+    return b'event: caught_up\ndata: {"%b":%d}\n\n' % (cursor.encode(), reached)
+
+
+def live(news: LiveNews) -> bytes:
+    """Frame a delta or partial: it has no id, for no cursor leads back to it."""
+    return b"event: %b\ndata: %b\n\n" % (news.name.encode(), news.data)

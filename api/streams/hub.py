@@ -1,0 +1,113 @@
+"""All streams of a process: lets clients in, shares the encoded events among them, and ends them at shutdown."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from api.auth import scope_of
+from api.routing import Handler, Route, conversation_id_of
+from api.streams.client import KEEP_ALIVE_S, WRITE_S, StreamClient
+from api.streams.conversation_stream import ConversationStream
+from api.streams.cursor import StreamQuery, resumed_after
+from api.streams.frames import EventFrames
+from api.streams.owned_stream import OwnedStream
+from api.streams.owners import Owners
+from domain.errors import ConversationNotFound
+from domain.wire import stream_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from uuid import UUID
+
+    from aiohttp import web
+
+    from api.streams.owned_history import OwnedConversations
+    from commands.conversations import Conversations
+    from domain.event_store import EventStore, StoredEvent
+    from domain.scope import Scope
+    from infra.live_feed import LiveFeed
+
+
+class StreamHub:
+    """The handlers of the stream routes and what they share.
+
+    Append `close` to the application's `on_shutdown`: streams last until their clients go, or it is called.
+    """
+
+    def __init__(
+        self,
+        event_store: EventStore,
+        conversations: Conversations,
+        live_feed: LiveFeed,
+        owned: OwnedConversations,
+        *,
+        keep_alive_s: float = KEEP_ALIVE_S,
+        write_s: float = WRITE_S,
+    ) -> None:
+        self._event_store, self._conversations = event_store, conversations
+        self._live_feed, self._owned = live_feed, owned
+        self._owners = Owners(conversations)
+        self._keep_alive_s, self._write_s = keep_alive_s, write_s
+        self._by_seq, self._by_position = EventFrames(_seq), EventFrames(_position)
+        self._clients: set[StreamClient] = set()
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes of the streams."""
+        return (
+            self._route("/v1/conversations/{conversation_id}/stream", self.stream_conversation),
+            self._route("/v1/stream", self.stream_own_conversations),
+        )
+
+    async def close(self, _app: web.Application) -> None:
+        """End all streams in good order."""
+        for client in self._clients:
+            client.end()
+
+    async def stream_conversation(self, request: web.Request) -> web.StreamResponse:
+        """Follow a conversation: its events after a seq, then live, with what the model is saying.
+
+        Each event has its type as name and its seq as id. `caught_up` comes once history is delivered; `partial` and
+        `delta` show the reply that is being written.
+        """
+        after, conversation_id = resumed_after(request), conversation_id_of(request)
+        await self._admit(conversation_id, scope_of(request))
+        with self._client(request) as client:
+            stream = ConversationStream(client, self._event_store, self._live_feed, self._by_seq, conversation_id)
+            return await client.run(lambda: stream.tell_events(after), stream.tell_live)
+
+    async def stream_own_conversations(self, request: web.Request) -> web.StreamResponse:
+        """Follow all of the caller's conversations: their events after a position, then live; ids are positions."""
+        after, scope = resumed_after(request), scope_of(request)
+        known, found = await self._owned.owned(scope.tenant, scope.user, after)
+        with self._client(request) as client:
+            stream = OwnedStream(client, self._event_store, self._owners, self._by_position, scope)
+            return await client.run(lambda: stream.tell_events(found, after, known))
+
+    async def _admit(self, conversation_id: UUID, scope: Scope) -> None:
+        await self._conversations.authorise(conversation_id, scope)
+        if not await self._event_store.read(stream_of(conversation_id), before=2):  # whose it is outlives it, in memory
+            raise ConversationNotFound("no such conversation")
+
+    @contextmanager
+    def _client(self, request: web.Request) -> Iterator[StreamClient]:
+        client = StreamClient(request, keep_alive_s=self._keep_alive_s, write_s=self._write_s)
+        self._clients.add(client)
+        try:
+            yield client
+        finally:
+            self._clients.discard(client)
+
+    @staticmethod
+    def _route(path: str, handler: Handler) -> Route:
+        return Route(
+            method="GET", path=path, handler=handler, query=StreamQuery, media_type="text/event-stream", stream=True
+        )
+
+
+def _seq(event: StoredEvent) -> int:
+    return event.seq
+
+
+def _position(event: StoredEvent) -> int:
+    return event.position
