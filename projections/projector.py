@@ -47,11 +47,18 @@ class Projector:
     """Runs projections on one of the processes that share a database; their tables must be there (`ensure_schema`)."""
 
     def __init__(
-        self, store: EventStore, database: Connections, leases: Leases, projections: Sequence[Projection]
+        self,
+        store: EventStore,
+        database: Connections,
+        leases: Leases,
+        projections: Sequence[Projection],
+        *,
+        lease_s: float = LEASE_S,
+        look_every_s: float = LOOK_EVERY_S,
     ) -> None:
         self._feed = Feed(store)
         self._convoys = Convoys(database, self._feed)
-        self._leases = leases
+        self._leases, self._lease_s, self._look_every_s = leases, lease_s, look_every_s
         self._projections = {_key(projection): projection for projection in projections}
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._epochs: dict[str, int] = {}
@@ -67,7 +74,7 @@ class Projector:
                     await self._lead()
                 except Exception as error:  # leases only save work: who leads goes on, fenced by the epoch
                     logger.warning("leases of projections: %s", error, extra={"action": "leases_failed"})
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(self._look_every_s)
         finally:
             for task in (feed, *self._tasks.values()):
                 task.cancel()
@@ -78,13 +85,13 @@ class Projector:
         for key in [key for key, task in self._tasks.items() if task.done()]:
             await self._drop(key)
         if self._epochs:
-            held = await self._leases.renew(self._epochs, self._holder, LEASE_S)
+            held = await self._leases.renew(self._epochs, self._holder, self._lease_s)
             for key in self._epochs.keys() - held:
                 await self._drop(key)
 
     async def _lead(self) -> None:
         for key, projection in self._projections.items():
-            if key not in self._epochs and (epoch := await self._leases.acquire(key, self._holder, LEASE_S)):
+            if key not in self._epochs and (epoch := await self._leases.acquire(key, self._holder, self._lease_s)):
                 self._epochs[key] = epoch
                 led = Led(projection, epoch)
                 self._tasks[key] = asyncio.create_task(self._convoys.follow(led), name=key)

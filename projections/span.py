@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from domain.event_store import STREAM_DELETED
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from domain.event_store import StoredEvent
+
+_conversation_of = lru_cache(maxsize=10_000)(conversation_of)
 
 
 class Span:
@@ -48,7 +51,7 @@ class Entry:
 
     def __init__(self, stored: StoredEvent) -> None:
         self.position, self.size = stored.position, len(stored.data) + len(stored.metadata)
-        conversation_id = conversation_of(stored.stream)
+        conversation_id = _conversation_of(stored.stream)
         self.event: Event | None = None
         self.deleted = conversation_id if stored.type == STREAM_DELETED else None
         if conversation_id is not None and stored.type in EVENT_TYPES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from domain.wire import dumps
+from pydantic_core import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,7 +75,7 @@ class Table:
     def values(self, row: Row) -> list[Any]:
         """Return a row's values in the order of `columns`, json as text."""
         return [
-            dumps(row[column]) if column in self._json and row[column] is not None else row[column]
+            to_json(row[column]).decode() if column in self._json and row[column] is not None else row[column]
             for column in self.columns
         ]
 

@@ -2,18 +2,175 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from projections.advance import Led, NotLeading, advance, take_over
+from projections.agenda import AGENDA
 from projections.catalog import PROJECTIONS
-from tests.support.given import GATED_CALL, asked, claimed, closed, got, history, resolved, said, started, stored
-from tests.support.projecting import fold_whole
-from tests.support.read_side import open_read_side
+from projections.conversations import CONVERSATIONS
+from projections.display_messages import DISPLAY_MESSAGES
+from projections.span import Entry, Span
+from tests.support.given import asked, claimed, closed, history, said, started, stored
+from tests.support.projecting import fold_whole, interleaved
+from tests.support.random_log import random_log
+from tests.support.read_side import ReadSide, open_read_side
 
-TURN = [stored(e) for e in history(started(), asked(), claimed(), said(), closed())]
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from projections.event import Event
+    from projections.projection import Rows
+
+TURN = [stored(event) for event in history(started(), asked(), claimed(), said(), closed())]
+TERMINATE_OTHERS = """
+    select pg_terminate_backend(pid) from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid()
+"""
 
 
-async def test_r4_live_rows_are_those_of_a_fold_from_scratch(database_url: str) -> None:
-    log = [stored(e) for e in history(*GATED_CALL, resolved(), got(), said("done"), closed())]
-    async with open_read_side(database_url) as read_side, read_side.projecting():
+@pytest.fixture
+async def read_side(database_url: str) -> AsyncIterator[ReadSide]:
+    async with open_read_side(database_url) as read_side:
+        yield read_side
+
+
+async def assert_rebuilt_is_live(read_side: ReadSide) -> None:
+    log = await read_side.store.read_all(0, limit=100_000, prefixes=["conversation-"])
+    for projection in read_side.projections:
+        assert await read_side.rows(projection) == fold_whole(projection, log), projection.name
+
+
+async def test_r4_live_rows_are_those_of_a_fold_from_scratch_for_any_log(read_side: ReadSide) -> None:
+    chance = random.Random(7)
+    log = interleaved([random_log(chance) for _ in range(30)], chance)
+    async with read_side.projecting():
         await read_side.reached(await read_side.append(log))
-        log = await read_side.store.read_all(0, limit=1000, prefixes=["conversation-"])
+        await assert_rebuilt_is_live(read_side)
+        assert await read_side.execute("select distinct status, error from projections") == [("running", None)]
+
+
+async def test_l11_the_longest_text_of_distinct_words_and_any_character_is_shown(read_side: ReadSide) -> None:
+    words = " ".join(f"wört{n:x}" for n in range(50_000)) + "".join(map(chr, range(1, 0xD7FF, 7)))
+    async with read_side.projecting():
+        await read_side.reached(await read_side.append([stored(e) for e in history(started(), asked(text=words))]))
+        [row] = (await read_side.rows(DISPLAY_MESSAGES)).values()
+    assert row["content"] == {"type": "text", "text": words}
+
+
+async def test_l9_an_unknown_type_is_skipped_and_its_first_position_remembered(read_side: ReadSide) -> None:
+    log = [*TURN[:2], replace(TURN[2], type="from_the_future", event_id=uuid4()), *TURN[3:]]
+    async with read_side.projecting():
+        await read_side.append(log[:2])
+        first = await read_side.append(log[2:3])
+        await read_side.reached(await read_side.append(log[3:]))
+        again = replace(TURN[0], type="from_the_future", seq=6, event_id=uuid4())
+        await read_side.reached(await read_side.append([again]))
+    assert await read_side.execute("select distinct skipped_position from projections") == [(first,)]
+    [row] = (await read_side.rows(CONVERSATIONS)).values()
+    assert row["last_seq"] == 5
+
+
+async def test_checkpoints_move_over_ignored_events_too(read_side: ReadSide) -> None:
+    async with read_side.projecting():
+        other = replace(TURN[0], stream="summary-x", event_id=uuid4())
+        await read_side.reached(await read_side.append([other]))
+
+
+async def test_p3_a_deleted_conversation_leaves_every_table(read_side: ReadSide) -> None:
+    async with read_side.projecting():
+        await read_side.append(TURN)
+        await read_side.store.delete(TURN[0].stream)
+        await read_side.reached(await read_side.store.head())
         for projection in PROJECTIONS:
-            assert await read_side.rows(projection) == fold_whole(projection, log), projection.name
+            assert await read_side.rows(projection) == {}
+
+
+async def test_r1_a_batch_that_is_delivered_again_or_by_a_former_leader_is_refused(read_side: ReadSide) -> None:
+    span = Span(0, 5, map(Entry, TURN))
+    former, leader = Led(CONVERSATIONS, 1), Led(CONVERSATIONS, 2)
+    async with read_side.database.connection() as connection:
+        assert await take_over(connection, former) == 0
+        assert await take_over(connection, leader) == 0
+        with pytest.raises(NotLeading):
+            await take_over(connection, former)
+        with pytest.raises(NotLeading):
+            await advance(connection, [former], span)
+        assert await read_side.rows(CONVERSATIONS) == {}
+        await advance(connection, [leader], span)
+        with pytest.raises(NotLeading):
+            await advance(connection, [leader], span)
+        assert await take_over(connection, leader) == 5
+    assert await read_side.rows(CONVERSATIONS) == fold_whole(CONVERSATIONS, TURN)
+
+
+async def test_r1_a_fold_that_fails_leaves_neither_rows_nor_a_checkpoint(read_side: ReadSide) -> None:
+    def fold(rows: Rows, events: Sequence[Event]) -> None:
+        raise ValueError("poison")
+
+    leds = [Led(CONVERSATIONS, 1), Led(replace(AGENDA, fold=fold), 1)]
+    async with read_side.database.connection() as connection:
+        for led in leds:
+            await take_over(connection, led)
+        with pytest.raises(ValueError, match="poison"):
+            await advance(connection, leds, Span(0, 5, map(Entry, TURN)))
+    assert await read_side.rows(CONVERSATIONS) == {}
+    assert await read_side.execute("select distinct position from projections") == [(0,)]
+
+
+async def test_r6_a_projection_that_fails_is_tried_again_while_others_go_on(database_url: str) -> None:
+    broken = True
+
+    def fold(rows: Rows, events: Sequence[Event]) -> None:
+        if broken:
+            raise ValueError("poison\nwith what a person said")
+        AGENDA.fold(rows, events)
+
+    async with open_read_side(database_url, [replace(AGENDA, fold=fold), CONVERSATIONS, DISPLAY_MESSAGES]) as read_side:
+        async with read_side.projecting():
+            position = await read_side.append(TURN)
+            await read_side.reached(position, "conversations", "display_messages")
+            failing = "select status, error, position from projections where name = 'agenda'"
+            while (found := await read_side.execute(failing)) != [("failing", "ValueError: poison", 0)]:
+                assert found[0][2] == 0
+            broken = False
+            await read_side.reached(position)
+        await assert_rebuilt_is_live(read_side)
+        assert await read_side.execute("select distinct status, error from projections") == [("running", None)]
+
+
+async def test_a_database_that_drops_all_connections_loses_nothing(read_side: ReadSide) -> None:
+    chance = random.Random(3)
+    log = interleaved([random_log(chance) for _ in range(10)], chance)
+    async with read_side.projecting():
+        for at in range(0, len(log), 100):
+            await read_side.append(log[at : at + 100])
+            await read_side.execute(TERMINATE_OTHERS)
+        await read_side.reached(await read_side.store.head(), timeout_s=30)
+    await assert_rebuilt_is_live(read_side)
+
+
+async def test_projections_at_different_positions_meet(read_side: ReadSide) -> None:
+    async with read_side.projecting():
+        await read_side.reached(await read_side.append(TURN[:3]))
+    await read_side.execute("delete from conversations")
+    await read_side.execute("update projections set position = 0 where name = 'conversations'")
+    async with read_side.projecting():
+        await read_side.reached(await read_side.append(TURN[3:]))
+    await assert_rebuilt_is_live(read_side)
+
+
+async def test_the_agenda_says_when_to_wake(read_side: ReadSide) -> None:
+    async with read_side.projecting(), aclosing(read_side.database.listen(["agenda"])) as notifications:
+        assert await anext(notifications) is None
+        await read_side.append(TURN[:2])
+        async with asyncio.timeout(5):
+            notification = await anext(notifications)
+    assert notification is not None
+    assert float(notification.payload) == 0
