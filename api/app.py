@@ -35,7 +35,6 @@ from infra.receipts import PostgresReceipts
 from infra.scopes import KeysScopeResolver
 from infra.tool_loader import load_tools
 from projections.catalog import PROJECTIONS
-from projections.positions import Positions
 from projections.projector import Projector
 from projections.schema import ensure_schema
 
@@ -120,11 +119,7 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
         url = None
         if "api" in roles:
             feed = await stack.enter_async_context(LiveFeed(stores.database))
-            positions = Positions(stores.database)
-            stack.push_async_callback(_stop, asyncio.create_task(positions.run(), name="positions"))
-            resources = Resources(
-                settings, keys, stores.event_store, stores.database, conversations, live, toolset, positions, clock
-            )
+            resources = Resources(settings, keys, stores.event_store, stores.database, conversations, live, toolset)
             hub = StreamHub(stores.event_store, conversations, feed, PostgresOwnedConversations(stores.database))
             app = build_app(resources, hub.routes())
             app.on_shutdown.append(hub.close)
