@@ -1,0 +1,95 @@
+"""Projectors that are killed or stopped: every event has effect once, and another process takes over in time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from projections.catalog import PROJECTIONS
+from projections.projector import LEASE_S, LOOK_EVERY_S
+from tests.support.projecting import fold_whole, interleaved
+from tests.support.random_log import random_log
+from tests.support.read_side import ReadSide, open_read_side
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import AsyncIterator
+
+ROOT = Path(__file__).parents[2]
+LEADERS = "select key, holder from leases where key like 'projection:%' and until > clock_timestamp()"
+
+
+@asynccontextmanager
+async def projector(dsn: str, lease_s: float = LEASE_S, look_every_s: float = LOOK_EVERY_S) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.support.projector_process", dsn, str(lease_s), str(look_every_s), cwd=ROOT
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def led_by(read_side: ReadSide, process: Process) -> None:
+    """Return when the process leads every projection."""
+    leaders: set[str] = set()
+    count = 0
+    while len(leaders) != 1 or count != len(PROJECTIONS) or f":{process.pid}:" not in leaders.pop():
+        found = await read_side.execute(LEADERS)
+        count, leaders = len(found), {holder for _, holder in found}
+
+
+async def moved(read_side: ReadSide, after: int) -> None:
+    """Return when some projection has passed a position."""
+    while (await read_side.execute("select max(position) from projections"))[0][0] <= after:
+        pass
+
+
+async def test_r1_a_projector_killed_at_any_instant_gives_every_event_its_effect_once(database_url: str) -> None:
+    chance = random.Random(1)
+    log = interleaved([random_log(chance) for _ in range(60)], chance)
+    async with open_read_side(database_url) as read_side:
+        appending = asyncio.create_task(read_side.append(log))
+        for _ in range(8):
+            async with projector(database_url, 0.5, 0.1) as process:
+                await moved(read_side, (await read_side.execute("select max(position) from projections"))[0][0])
+                await asyncio.wait({appending}, timeout=chance.uniform(0, 0.1))
+                process.kill()
+        position = await appending
+        async with projector(database_url, 0.5, 0.1):
+            await read_side.reached(position, timeout_s=60)
+        log = await read_side.store.read_all(0, limit=100_000, prefixes=["conversation-"])
+        for projection in PROJECTIONS:
+            assert await read_side.rows(projection) == fold_whole(projection, log), projection.name
+
+
+async def test_r7_another_process_takes_over_in_10_s_and_a_stopped_one_that_wakes_is_refused(database_url: str) -> None:
+    chance = random.Random(2)
+    logs = [random_log(chance) for _ in range(3)]
+    async with open_read_side(database_url) as read_side, projector(database_url) as first:
+        await led_by(read_side, first)
+        await read_side.reached(await read_side.append(logs[0]))
+        async with projector(database_url) as second:
+            appending = asyncio.create_task(read_side.append(logs[1]))
+            await moved(read_side, 1)
+            first.send_signal(signal.SIGSTOP)
+            stopped = time.monotonic()
+            await read_side.reached(await appending, timeout_s=12)
+            assert time.monotonic() - stopped < 10
+            await led_by(read_side, second)
+            first.send_signal(signal.SIGCONT)
+            second.kill()
+            killed = time.monotonic()
+            await read_side.reached(await read_side.append(logs[2]), timeout_s=12)
+            assert time.monotonic() - killed < 10
+        log = await read_side.store.read_all(0, limit=100_000, prefixes=["conversation-"])
+        for projection in PROJECTIONS:
+            assert await read_side.rows(projection) == fold_whole(projection, log), projection.name
