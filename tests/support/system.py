@@ -1,4 +1,4 @@
-"""The whole of Rejoinder for a test: all roles in one process over a real database, a scripted model, an HTTP client."""
+"""The whole of Rejoinder for a test: all roles over a real database, a scripted model server, an HTTP client."""
 
 from __future__ import annotations
 
