@@ -158,6 +158,12 @@ def test_b5_the_model_knows_of_a_turn_that_was_cancelled_before_anything_was_sai
     assert "cancelled" in messages[1]["content"]
 
 
+def test_c3_what_a_request_showed_stays_in_its_place_when_its_reply_is_cut() -> None:
+    asked_of_the_model = (*OPEN_TURN, asked("m2", text="Hurry", when_busy="steer"))
+    messages = seen(*asked_of_the_model, closed("cancelled", partial_text="Cu"), claimed())
+    assert messages[:3] == [*seen(*asked_of_the_model), spoken("Cu")]
+
+
 def test_a_failed_turn_leaves_a_transcript_that_goes_on() -> None:
     failed = given(*OPEN_TURN).when(lambda c: c.record_reply(1, 1, reply(wants("c1"), wants("c2")), now=c.modified_on))
     failed.when(lambda c: c.record_result(1, 1, ran("c2"), now=c.modified_on))
