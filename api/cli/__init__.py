@@ -1,0 +1,1 @@
+"""The command line: one module per command; what is slow to import is imported when a command runs."""

@@ -1,0 +1,71 @@
+"""`projections`: how the read models stand."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from api.cli.job import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.routes.operations import ProjectionItem
+    from infra.settings import Settings
+
+COLOURS = {"running": "green", "new": "yellow"}
+"""Of a status; any other one wants attention."""
+
+AsJson = Annotated[bool, typer.Option("--json", help="As GET /v1/projections has it.")]
+
+
+def projections(as_json: AsJson = False) -> Job:
+    """Show each read model's position, its lag behind the log, and what is parked."""
+    return Job(partial(_projections, as_json=as_json))
+
+
+async def _projections(settings: Settings, *, as_json: bool) -> int:
+    from api.app import opened_stores
+    from api.routes.operations import Projections
+    from infra.clock import Clock
+    from projections.status import projection_statuses
+
+    async with opened_stores(settings) as stores, Clock(stores.database) as clock:
+        async with stores.database.connection() as connection:
+            found = await projection_statuses(connection, stores.event_store, now=clock.now())
+        standing = Projections.model_validate({"items": found})
+    if as_json:
+        print(standing.model_dump_json())
+    else:
+        _show(standing.items)
+    return 0
+
+
+def _show(items: Sequence[ProjectionItem]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 200
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("name", "version", "generation", "status", "position", "lag: events", "seconds", "parked"):
+        table.add_column(column, justify="left" if column in ("name", "status") else "right")
+    for item in items:
+        table.add_row(
+            item.name,
+            str(item.version),
+            str(item.generation),
+            Text(item.status, style=COLOURS.get(item.status, "red")),
+            str(item.position),
+            "?" if item.lag_events is None else str(item.lag_events),
+            "?" if item.lag_seconds is None else f"{item.lag_seconds:.1f}",
+            str(item.parked),
+        )
+    console.print(table)
+    for item in items:
+        if item.error:
+            console.print(f"{item.name}: {item.error}", style="red")
