@@ -81,7 +81,10 @@ class Database:
         Raises `DatabaseUnavailable`, also for connections that are lost while they are lent.
         """
         with _connection_errors():
+            cancelled = _cancellations()
             async with self._pool.connection() as connection:
+                if _cancellations() > cancelled:  # Python 3.11 forgets one that meets the pool's answer
+                    raise asyncio.CancelledError
                 yield connection
 
     async def connect(self) -> AsyncConnection:
@@ -122,6 +125,11 @@ class Database:
                 async with aclosing(connection.notifies()) as notifications:
                     async for notification in notifications:
                         yield notification
+
+
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
 
 
 async def _configure(connection: AsyncConnection) -> None:
