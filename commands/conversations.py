@@ -57,10 +57,8 @@ class Conversations:
 
     async def load(self, conversation_id: UUID) -> Session:
         """Read backwards to the newest `turn_started` and fold from there; raises `ConversationNotFound`."""
-        conversation, tail = await self._load(conversation_id)
-        session = Session(self.store, self.clock, conversation, [decode(event) for event in tail])
-        session.position = tail[-1].position
-        return session
+        conversation, newest = await self._load(conversation_id)
+        return Session(self.store, self.clock, conversation, newest[-1].position, [decode(event) for event in newest])
 
     async def execute(
         self,
@@ -75,11 +73,10 @@ class Conversations:
         `ConversationNotFound`, `IdempotencyMismatch`, `NotCaughtUp`, `TooManyRaces`.
         """
         await self.authorise(conversation_id, context.scope, allows)
-        conversation, tail = await self._load(conversation_id)
-        if known := await self._known(tail, context):
+        conversation, newest = await self._load(conversation_id)
+        if known := await self._known(newest, context):
             return answered_before(known, context)
-        session = Session(self.store, self.clock, conversation, [decode(event) for event in tail])
-        session.position = tail[-1].position
+        session = Session(self.store, self.clock, conversation, newest[-1].position)
         answer = await session.append(decide, mark=lambda said: mark_of(context, said))
         await self.wake(session.conversation)
         return Receipt(conversation_id, session.seq, session.position, answer)
@@ -89,27 +86,28 @@ class Conversations:
         if any(not isinstance(owed, AwaitInput) for owed in owes(conversation, self.clock.now())):
             await self._waker.wake(conversation.id)
 
-    async def _known(self, tail: list[StoredEvent], context: CommandContext) -> KnownCommand | None:
+    async def _known(self, newest: list[StoredEvent], context: CommandContext) -> KnownCommand | None:
         if not context.keyed:
             return None
-        if known := known_in(tail, context.command_id):
+        if known := known_in(newest, context.command_id):
             return known
-        if tail[0].seq == 1:
+        if newest[0].seq == 1:
             return None
-        return await self._receipts.find(context.command_id, up_to_position=tail[0].position)
+        return await self._receipts.find(context.command_id, up_to_position=newest[0].position)
 
     async def _load(self, conversation_id: UUID) -> tuple[Conversation, list[StoredEvent]]:
+        """Return the conversation and its newest events: those since its newest turn began, and what came along."""
         stream = stream_of(conversation_id)
-        tail = await self.store.read(stream, limit=PAGE)
-        while (newest := _newest_turn(tail)) is None and tail and tail[0].seq > 1:
-            tail = await self.store.read(stream, before=tail[0].seq, limit=max(PAGE, 2 * len(tail))) + tail
-        if not tail:
+        events = await self.store.read(stream, limit=PAGE)
+        while (turn := _newest_turn(events)) is None and events and events[0].seq > 1:
+            events = await self.store.read(stream, before=events[0].seq, limit=max(PAGE, 2 * len(events))) + events
+        if not events:
             raise ConversationNotFound("no such conversation")
-        tail = tail[newest or 0 :]
+        tail = events[turn or 0 :]
         conversation = Conversation.at(conversation_id, tail[0].seq - 1)
-        if newest is not None:
+        if turn is not None:
             await self._stand_before_turn(conversation, tail[0])
-        return conversation.fold(decode(event) for event in tail), tail
+        return conversation.fold(decode(event) for event in tail), events
 
     async def _stand_before_turn(self, conversation: Conversation, started: StoredEvent) -> None:
         turn = decode(started)
@@ -140,10 +138,10 @@ def mark_of(context: CommandContext, answer: dict[str, Any]) -> CommandMark:
     return CommandMark(context.command_id, context.body_hash, answer)
 
 
-def known_in(tail: list[StoredEvent], command_id: UUID) -> KnownCommand | None:
+def known_in(events: list[StoredEvent], command_id: UUID) -> KnownCommand | None:
     """Return the command of this id if some of these events are its."""
     wanted = str(command_id)
-    for event in reversed(tail):
+    for event in reversed(events):
         if wanted in event.metadata and (metadata := from_json(event.metadata)).get("command_id") == wanted:
             conversation_id = decode(event).originator_id
             return KnownCommand(
@@ -159,5 +157,5 @@ def answered_before(known: KnownCommand, context: CommandContext) -> Receipt:
     return Receipt(known.conversation_id, known.seq, known.position, dict(known.answer))
 
 
-def _newest_turn(tail: list[StoredEvent]) -> int | None:
-    return next((i for i in range(len(tail) - 1, -1, -1) if tail[i].type == TurnStarted.wire_type), None)
+def _newest_turn(events: list[StoredEvent]) -> int | None:
+    return next((i for i in range(len(events) - 1, -1, -1) if events[i].type == TurnStarted.wire_type), None)

@@ -62,7 +62,7 @@ async def create_conversation(
         conversation.send_message(message, now=now, actor=actor)
         return {"message_id": message.message_id, "queued": conversation.queued}
 
-    session = Session(conversations.store, conversations.clock, Conversation.at(conversation_id), [])
+    session = Session(conversations.store, conversations.clock, Conversation.at(conversation_id))
     try:
         answer = await session.append(decide, mark=lambda said: mark_of(context, said))
     except ConversationNotFound:

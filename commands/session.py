@@ -12,7 +12,7 @@ from domain.event_store import StreamDeleted, StreamMoved
 from domain.wire import decode, encode, stream_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -26,17 +26,25 @@ Answer = TypeVar("Answer")
 
 
 class Session:
-    """One conversation in memory: `conversation` as far as it was read, `tail` the events since its newest turn began.
+    """One conversation in memory, as far as it was read.
 
-    Not for concurrent use: whoever holds it appends one decision after the other.
+    `newest` are events up to there, without a gap: at least those since its newest turn began, where they were asked
+    for. Not for concurrent use: whoever holds it appends one decision after the other.
     """
 
-    def __init__(self, store: EventStore, clock: Clock, conversation: Conversation, tail: list[ConversationEvent]):
+    def __init__(
+        self,
+        store: EventStore,
+        clock: Clock,
+        conversation: Conversation,
+        position: int = 0,
+        newest: Iterable[ConversationEvent] = (),
+    ) -> None:
         self._store, self._clock = store, clock
         self.conversation = conversation
-        self.tail = tail
+        self.position = position
+        self.newest = list(newest)
         self.stream = stream_of(conversation.id)
-        self.position = 0
 
     @property
     def conversation_id(self) -> UUID:
@@ -93,10 +101,10 @@ class Session:
 
     def _take(self, news: list[ConversationEvent], position: int) -> None:
         self.conversation.fold(news)
-        self.tail += news
+        self.newest += news
         self.position = position
 
     def _keep(self, trial: Conversation, decided: list[ConversationEvent], position: int) -> None:
         self.conversation = trial
-        self.tail += decided
+        self.newest += decided
         self.position = position

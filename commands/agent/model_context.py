@@ -48,13 +48,13 @@ class ModelContext:
 
     async def _up_to_now(self) -> list[ConversationEvent]:
         """Read what is missing; `events[i]` has the seq i + 1."""
-        tail = self._session.tail
-        while len(self._events) + 1 < tail[0].seq:
+        newest = self._session.newest
+        while len(self._events) + 1 < newest[0].seq:
             page = await self._store.read(
-                self._session.stream, after=len(self._events), before=tail[0].seq, limit=PAGE, first=True
+                self._session.stream, after=len(self._events), before=newest[0].seq, limit=PAGE, first=True
             )
             if not page:
                 break
             self._events += [decode(event) for event in page]
-        self._events += tail[len(self._events) - tail[0].seq + 1 :]
+        self._events += newest[len(self._events) - newest[0].seq + 1 :]
         return self._events

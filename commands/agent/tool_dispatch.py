@@ -31,7 +31,7 @@ async def tool_dispatch(
         await record(lambda c, now: c.record_step(number, attempt, tool_call_id, step, n, value, now=now))
 
     actor = session.conversation.acting_for(call)
-    answers = next((event.answers for event in reversed(session.tail) if isinstance(event, TurnStarted)), [])
+    answers = next((event.answers for event in reversed(session.newest) if isinstance(event, TurnStarted)), [])
     outcome = await run_tool(
         tool,
         call.args,
@@ -55,7 +55,7 @@ def _recording(turn: int, attempt: int, outcome: Outcome) -> Decide:
 
 def _recorded(session: Session, tool_call_id: str) -> dict[str, list[Any]]:
     values: dict[str, list[Any]] = {}
-    for event in session.tail:
+    for event in session.newest:
         if isinstance(event, ToolStep) and event.tool_call_id == tool_call_id:
             values.setdefault(event.step, []).append(event.value)
     return values

@@ -1,0 +1,100 @@
+"""A whole model call: tries of one model, then of its fallbacks, until there is a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from commands.agent.model import Delta, ModelError, ModelReply
+from domain.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from commands.agent.model import Model, ModelRequest
+
+TRIES = 3
+"""Of each model: the first and two retries."""
+FIRST_PAUSE_S = 0.5
+LONGEST_HONOURED_S = 60.0
+"""A server that asks for more is not waited for: the usual pause, then it may fail."""
+FAULTS_OF_THE_REQUEST = ("bad_request", "context_window")
+"""No other model is asked to make up for these: the caller has to see them, and cures a long context itself."""
+
+
+async def call_model(
+    models: Sequence[str],
+    model: Model,
+    request_for: Callable[[str], ModelRequest],
+    *,
+    on_delta: Callable[[Delta], None],
+    on_restart: Callable[[int], None],
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    jitter: Callable[[], float] = random.random,
+) -> ModelReply:
+    """Call the first of `models`, the others if it cannot answer, and return the reply.
+
+    A retryable error (429, 5xx, transport, broken stream) is retried twice with jittered backoff, or after the
+    seconds that the server asked for, up to 60. The next model is asked when the tries are used up, and at once after
+    ``auth`` or ``truncated``; never after a fault of the request. `on_restart` gets the number of the try that will
+    come (2, 3, … over all models) as soon as the one before has failed: what was streamed is void. Raises the last
+    `ModelError`. The usage of reply or error is the sum over all tries that reported any.
+    """
+    spent: list[Usage] = []
+    number = 0
+    names = list(dict.fromkeys(models))
+    failure = ModelError("bad_request", "no model is given", retryable=False)
+    for name in names:
+        for attempt in range(1, TRIES + 1):
+            number += 1
+            try:
+                reply = await _one_try(model, request_for(name), on_delta)
+            except ModelError as error:
+                failure = error
+            else:
+                return replace(reply, usage=_sum([*spent, reply.usage] if reply.usage else spent))
+            if failure.usage is not None:
+                spent.append(failure.usage)
+            if not failure.retryable or attempt == TRIES:
+                break
+            on_restart(number + 1)
+            await sleep(_pause(attempt, failure.retry_after_s, jitter()))
+        if failure.reason in FAULTS_OF_THE_REQUEST or name == names[-1]:
+            break
+        on_restart(number + 1)
+    failure.usage = _sum(spent)
+    raise failure
+
+
+async def _one_try(model: Model, request: ModelRequest, on_delta: Callable[[Delta], None]) -> ModelReply:
+    async with aclosing(model.stream(request)) as stream:
+        async for item in stream:
+            if isinstance(item, ModelReply):
+                return item
+            on_delta(item)
+    raise ModelError("truncated", "the stream ended without a reply", retryable=False)
+
+
+def _pause(attempt: int, retry_after_s: float | None, jitter: float) -> float:
+    """Return the seconds to wait after try `attempt`; `jitter` is from [0, 1)."""
+    if retry_after_s is not None and retry_after_s <= LONGEST_HONOURED_S:
+        return retry_after_s + FIRST_PAUSE_S * jitter  # never earlier than asked, and not all at once
+    return float(FIRST_PAUSE_S * 2 ** (attempt - 1) * (0.5 + jitter))
+
+
+def _sum(usages: Sequence[Usage]) -> Usage | None:
+    """Add usages up, under the name of the last one's model."""
+    if not usages:
+        return None
+    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
+    return Usage(
+        model=usages[-1].model,
+        calls=sum(usage.calls for usage in usages),
+        input_tokens=sum(usage.input_tokens for usage in usages),
+        output_tokens=sum(usage.output_tokens for usage in usages),
+        cached_tokens=sum(usage.cached_tokens for usage in usages),
+        cost_usd=sum(costs) if costs else None,
+    )
