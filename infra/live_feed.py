@@ -63,7 +63,7 @@ class _Channel:
     def hear(self, message: LiveMessage) -> bool:
         """Take a message in, and pass a delta on; False when the row has something that was missed."""
         if self._begins(message):
-            self.heard = _Heard(message.spoken_in, 0, {"text": [], "thinking": []})
+            self.heard = _Heard(message.spoken_in, 0, {"thinking": [], "text": []})
             self._tell(self.partials())  # what was said before is to be forgotten
         heard = self.heard
         if heard and (message.spoken_in, message.index) <= (heard.spoken_in, heard.index):
@@ -166,7 +166,7 @@ class LiveFeed:
             return
         for conversation_id, turn, step, attempt, try_, index, text, thinking in rows:
             if channel := self._channels.get(conversation_id):
-                channel.adopt(_Heard((turn, step, attempt, try_), index, {"text": [text], "thinking": [thinking]}))
+                channel.adopt(_Heard((turn, step, attempt, try_), index, {"thinking": [thinking], "text": [text]}))
 
 
 def _news(name: Literal["delta", "partial"], message: LiveMessage) -> LiveNews:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import struct
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientConnectionError, hdrs, web
@@ -26,6 +27,7 @@ CHUNK_BYTES = 64 * 1024
 SEND_BUFFER_BYTES = 128 * 1024
 """Of the kernel; left alone it would let one client that does not read hold megabytes."""
 DEAD_PEER_MS = 30_000
+LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 class _SlowClient(Exception):
@@ -80,9 +82,12 @@ class StreamClient:
         self._ending.set()
 
     def cut_off(self) -> None:
-        """Hang up without waiting for the client to read what waits."""
-        if self._request.transport is not None:
-            self._request.transport.abort()
+        """Hang up, and let the kernel too forget what the client has not read."""
+        if self._request.transport is None:
+            return
+        if (connection := _socket_of(self._request)) is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
+        self._request.transport.abort()
 
     async def _together(self, say: Say, beside: Iterable[Say]) -> None:
         try:
@@ -112,9 +117,13 @@ class StreamClient:
             raise _SlowClient from None
 
 
-def _limit_buffers(request: web.Request) -> None:
+def _socket_of(request: web.Request) -> socket.socket | None:
     connection: socket.socket | None = request.get_extra_info("socket")
-    if connection is None:
+    return connection
+
+
+def _limit_buffers(request: web.Request) -> None:
+    if (connection := _socket_of(request)) is None:
         return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT") and connection.family in (socket.AF_INET, socket.AF_INET6):

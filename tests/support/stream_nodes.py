@@ -56,7 +56,7 @@ class Node:
     """A process that serves streams."""
 
     def __init__(
-        self, url: str, event_store: EventStore, live: PostgresLiveTurns, session: aiohttp.ClientSession
+        self, url: str, event_store: PostgresEventStore, live: PostgresLiveTurns, session: aiohttp.ClientSession
     ) -> None:
         self.url, self.event_store, self.live, self.session = url, event_store, live, session
 
@@ -172,13 +172,13 @@ class Log:
     """Writes a conversation's log by hand."""
 
     def __init__(self, event_store: EventStore, owner: str = "ada", tenant: str = "acme") -> None:
-        self.id, self.seq = uuid4(), 0
-        self._event_store, self._owner, self._tenant = event_store, owner, tenant
+        self.id, self.seq, self.position = uuid4(), 0, 0
+        self.owner, self._event_store, self._tenant = owner, event_store, tenant
         self._writing = asyncio.Lock()
 
     async def start(self) -> Log:
         """Append event 1."""
-        await self.add("conversation_started", tenant=self._tenant, owner=self._owner, settings={}, metadata={})
+        await self.add("conversation_started", tenant=self._tenant, owner=self.owner, settings={}, metadata={})
         return self
 
     async def add(self, event_type: str, **data: Any) -> Appended:
@@ -190,7 +190,7 @@ class Log:
         async with self._writing:
             new = [_new(event_type, data) for event_type, data in events]
             appended = await self._event_store.append(stream_of(self.id), new, self.seq)
-            self.seq = appended.seq
+            self.seq, self.position = appended
             return appended
 
     async def say(self, text: str = "hello") -> Appended:
