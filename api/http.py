@@ -10,8 +10,9 @@ from api.auth import authenticate
 from api.correlation import correlate, name_request
 from api.cors import allow_origin, answer_preflights
 from api.problems import answer_problems, note_start
+from api.reading import follow_positions
 from api.resources import RESOURCES
-from api.routes import conversations, documentation, events, messages, tool_calls
+from api.routes import conversations, documentation, events, health, messages, operations, tool_calls, usage
 from api.routing import RouteTable
 from api.telemetry import TELEMETRY, Telemetry
 
@@ -26,6 +27,9 @@ ROUTES: tuple[Route, ...] = (
     *messages.ROUTES,
     *tool_calls.ROUTES,
     *events.ROUTES,
+    *usage.ROUTES,
+    *operations.ROUTES,
+    *health.ROUTES,
     *documentation.ROUTES,
 )
 
@@ -39,6 +43,7 @@ def build_app(resources: Resources, more: Iterable[Route] = ()) -> web.Applicati
     app[RESOURCES] = resources
     app[TELEMETRY] = Telemetry()
     RouteTable((*ROUTES, *more)).add_to(app)
+    app.cleanup_ctx.append(follow_positions)
     app.on_response_prepare.extend((note_start, name_request, allow_origin, _be_private))
     return app
 

@@ -1,17 +1,14 @@
-"""Lists in pages: their parameters, and cursors that say where the next page begins."""
+"""What lists and other queries are asked with, and what a page of a list is."""
 
 from __future__ import annotations
 
-import base64
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Generic, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic import BaseModel, Field
 
-from api.errors import FieldError, InvalidRequest
 from api.queries import NoParameters
 
-Key = TypeVar("Key")
+Item = TypeVar("Item")
 
 MAX_POSITION = 2**63 - 1
 Position = Annotated[int, Field(ge=0, le=MAX_POSITION)]
@@ -33,17 +30,8 @@ class PageQuery(Freshness):
     limit: Limit = 50
 
 
-def cursor_of(*key: Any) -> str:
-    """Make the opaque cursor of a place in a list: the values that it is ordered by."""
-    return base64.urlsafe_b64encode(to_json(key)).decode().rstrip("=")
+class PageOf(BaseModel, Generic[Item]):
+    """Some items of a list; `next_cursor` is where the next ones begin, null after the last."""
 
-
-def place_of(cursor: str | None, key: TypeAdapter[Key]) -> Key | None:
-    """Return the place that a cursor means, None for the beginning. Raises `InvalidRequest`."""
-    if cursor is None:
-        return None
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        return key.validate_json(base64.b64decode(padded, altchars=b"-_", validate=True), strict=True)
-    except (ValidationError, ValueError):  # binascii.Error is one, text that is not ASCII gives one
-        raise InvalidRequest([FieldError("cursor", "is not a next_cursor of this list")]) from None
+    items: list[Item]
+    next_cursor: str | None

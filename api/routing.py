@@ -49,8 +49,9 @@ class Route:
 
     @property
     def group(self) -> str:
-        """The name of the module that has the route."""
-        return self._described.__module__.rpartition(".")[2]
+        """What the route is about: its module in ``api.routes``, or the package that brings it."""
+        _, package, *modules = self._described.__module__.split(".")
+        return modules[0] if package == "routes" else package
 
     @property
     def explanation(self) -> tuple[str, str]:

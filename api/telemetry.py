@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from api.readiness import Standing
     from api.routing import Route
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+PARTS = ("log", "database", "projections")
 UNKNOWN = "(none)"
 
 
@@ -36,15 +39,24 @@ class Telemetry:
             registry=self.registry,
         )
         self._streams = Gauge("rejoinder_open_streams", "Open event streams.", ("route",), registry=self.registry)
-        self.log_position = Gauge(
+        self._ready = Gauge(
+            "rejoinder_ready",
+            "1 for a part that is fit to work, 0 for one that is not.",
+            ("part",),
+            registry=self.registry,
+        )
+        self._log_position = Gauge(
             "rejoinder_log_position",
             "Position of the newest event; its rate is that of appends.",
             registry=self.registry,
         )
-        self.lag_events = Gauge(
-            "rejoinder_projection_lag_events", "Events to be projected.", ("projection",), registry=self.registry
+        self._lag_events = Gauge(
+            "rejoinder_projection_lag_events",
+            "Events to be projected; NaN from 1,000 on.",
+            ("projection",),
+            registry=self.registry,
         )
-        self.lag_seconds = Gauge(
+        self._lag_seconds = Gauge(
             "rejoinder_projection_lag_seconds",
             "Age of the oldest event to be projected.",
             ("projection",),
@@ -67,6 +79,17 @@ class Telemetry:
         self._requests.labels(known, path, str(status)).inc()
         if route is not None and not route.stream:
             self._seconds.labels(known, path).observe(seconds)
+
+    def take(self, found: Standing) -> None:
+        """Note how things stand."""
+        for part in PARTS:
+            self._ready.labels(part).set(part not in found.unready)
+        if found.head is not None:
+            self._log_position.set(found.head)
+        for projection in found.projections:
+            for gauge, lag in ((self._lag_events, "lag_events"), (self._lag_seconds, "lag_seconds")):
+                value = projection[lag]
+                gauge.labels(projection["name"]).set(math.nan if value is None else value)
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
 
 from aiohttp import hdrs, web
+from pydantic import BaseModel
 
-from api.answers import Accepted, accepted
-from api.endpoints import command
+from api.answers import Accepted, accepted, json_answer
+from api.endpoints import command, query
+from api.pages import Freshness, PageOf, PageQuery
+from api.reading import reading
 from api.resources import resources
 from api.routing import Route, conversation_id_of
 from commands.cancel import Cancel
@@ -15,12 +20,16 @@ from commands.cancel import cancel as cancel_conversation
 from commands.change_conversation import ChangeConversation, change_conversation
 from commands.create_conversation import CreateConversation, create_conversation
 from commands.end_conversation import EndConversation, end_conversation
+from projections.conversations import get_conversation, list_conversations
 
 if TYPE_CHECKING:
     from commands.context import CommandContext
+    from domain.scope import Scope
 
 CONVERSATIONS = "/v1/conversations"
 CONVERSATION = f"{CONVERSATIONS}/{{conversation_id}}"
+
+Status = Literal["active", "suspended", "idle", "ended"]
 
 
 class Created(Accepted):
@@ -36,12 +45,71 @@ class Cancelled(Accepted):
     cancelled: bool
 
 
+class ConversationsQuery(PageQuery):
+    """Conversations of this status, None for all."""
+
+    status: Status | None = None
+
+
+class UsageTotal(BaseModel):
+    """Tokens and cost over all model calls; `cost_usd` is null until one is reported."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_usd: float | None
+
+
+class FsmState(BaseModel):
+    """What the conversation waited for when it last came to rest: a cache, which decides nothing."""
+
+    state: Literal["idle", "awaiting_input"]
+    pending: dict[str, dict[str, Any]]
+    last_seq: int
+
+
+class ConversationItem(BaseModel):
+    """A conversation as its read model has it."""
+
+    id: UUID
+    conversation_id: UUID
+    title: str | None
+    status: Status
+    settings: dict[str, Any]
+    metadata: dict[str, Any]
+    tenant: str
+    owner: str
+    forked_from: UUID | None
+    fsm_state: FsmState | None
+    usage: UsageTotal
+    last_seq: int
+    created_at: datetime
+    updated_at: datetime
+
+
 @command("POST", CONVERSATIONS, CreateConversation, answers={201: Created})
 async def create(request: web.Request, body: CreateConversation, context: CommandContext) -> web.Response:
     """Start a conversation, with its first message if one is given."""
     have = resources(request)
     receipt = await create_conversation(have.conversations, have.toolset, body, context)
     return accepted(receipt, 201, {hdrs.LOCATION: f"{CONVERSATIONS}/{receipt.conversation_id}"})
+
+
+@query(CONVERSATIONS, ConversationsQuery, answer=PageOf[ConversationItem])
+async def list_all(request: web.Request, asked: ConversationsQuery, scope: Scope) -> web.Response:
+    """List the caller's conversations (an admin's: the tenant's), newest activity first."""
+    async with reading(request, asked, "conversations") as connection:
+        page = await list_conversations(connection, scope, status=asked.status, cursor=asked.cursor, limit=asked.limit)
+    return json_answer(page)
+
+
+@query(CONVERSATION, Freshness, answer=ConversationItem)
+async def get(request: web.Request, asked: Freshness, scope: Scope) -> web.Response:
+    """Look at a conversation."""
+    async with reading(request, asked, "conversations") as connection:
+        found = await get_conversation(connection, scope, conversation_id_of(request))
+    return json_answer(found)
 
 
 @command("PATCH", CONVERSATION, ChangeConversation, answers={200: Accepted})
@@ -70,4 +138,4 @@ async def end(request: web.Request, body: EndConversation, context: CommandConte
     )
 
 
-ROUTES: tuple[Route, ...] = (create, change, cancel, end)
+ROUTES: tuple[Route, ...] = (create, list_all, get, change, cancel, end)

@@ -14,6 +14,7 @@ from api.event_json import event_json
 from api.pages import Freshness, Limit, Position
 from api.resources import resources
 from api.routing import Route, conversation_id_of
+from domain.errors import ConversationNotFound
 from domain.wire import stream_of
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ async def list_events(request: web.Request, asked: EventsQuery, scope: Scope) ->
     events = await have.event_store.read(
         stream_of(conversation_id), after=asked.after, before=asked.before, limit=asked.limit + 1, first=asked.oldest
     )
+    if not events and not await have.event_store.read(stream_of(conversation_id), before=2):
+        raise ConversationNotFound("no such conversation")  # whose it was is remembered longer than it lasts
     page = events[: asked.limit] if asked.oldest else events[-asked.limit :]
     cursor = (page[-1 if asked.oldest else 0].seq) if len(events) > len(page) else None
     items = b",".join(event_json(event) for event in page)

@@ -2,21 +2,75 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
 
-from api.answers import Accepted, accepted
-from api.endpoints import command
+from pydantic import BaseModel
+
+from api.answers import Accepted, accepted, json_answer
+from api.endpoints import command, query
+from api.pages import PageOf, PageQuery
+from api.reading import reading
 from api.resources import resources
 from api.routing import Route, conversation_id_of
 from commands.reschedule_tool_call import RescheduleToolCall, reschedule_tool_call
 from commands.resolve_tool_call import ResolveToolCall, resolve_tool_call
+from projections.tool_calls import inbox, tool_calls_of
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from commands.context import CommandContext
+    from domain.scope import Scope
 
-TOOL_CALL = "/v1/conversations/{conversation_id}/tool-calls/{tool_call_id}"
+TOOL_CALLS = "/v1/conversations/{conversation_id}/tool-calls"
+TOOL_CALL = f"{TOOL_CALLS}/{{tool_call_id}}"
+
+Status = Literal["pending", "executing", "resolved", "errored", "rejected", "expired", "cancelled"]
+
+
+class ToolCallsQuery(PageQuery):
+    """Tool calls of this status, None for all."""
+
+    status: Status | None = None
+
+
+class InboxQuery(PageQuery):
+    """Tool calls of this status."""
+
+    status: Status = "pending"
+
+
+class Decision(BaseModel):
+    """Who decided what, when and why."""
+
+    outcome: str
+    by: dict[str, Any]
+    reason: str | None
+    at: datetime
+
+
+class ToolCallItem(BaseModel):
+    """A tool call and what became of it."""
+
+    tool_call_id: str
+    conversation_id: UUID
+    turn: int
+    name: str
+    executor: Literal["server", "human", "client"]
+    gated: bool
+    status: Status
+    kind: Literal["approval", "elicitation", "client"] | None
+    prompt: str | None
+    response_schema: dict[str, Any] | None
+    args: Any
+    edited_args: Any
+    decision: Decision | None
+    result: dict[str, Any] | None
+    expires_at: datetime | None
+    created_at: datetime
+    resolved_at: datetime | None
 
 
 @command("POST", f"{TOOL_CALL}/resolution", ResolveToolCall, answers={200: Accepted})
@@ -44,4 +98,27 @@ async def reschedule(request: web.Request, body: RescheduleToolCall, context: Co
     return accepted(receipt)
 
 
-ROUTES: tuple[Route, ...] = (resolve, reschedule)
+@query(TOOL_CALLS, ToolCallsQuery, answer=PageOf[ToolCallItem])
+async def list_tool_calls(request: web.Request, asked: ToolCallsQuery, scope: Scope) -> web.Response:
+    """List the tool calls of a conversation in the order of its log."""
+    async with reading(request, asked, "tool_calls", "conversations") as connection:
+        page = await tool_calls_of(
+            connection,
+            scope,
+            conversation_id_of(request),
+            status=asked.status,
+            cursor=asked.cursor,
+            limit=asked.limit,
+        )
+    return json_answer(page)
+
+
+@query("/v1/tool-calls", InboxQuery, answer=PageOf[ToolCallItem])
+async def list_inbox(request: web.Request, asked: InboxQuery, scope: Scope) -> web.Response:
+    """List what waits for people, oldest first: one's own, for approvers the tenant's."""
+    async with reading(request, asked, "tool_calls", "conversations") as connection:
+        page = await inbox(connection, scope, status=asked.status, cursor=asked.cursor, limit=asked.limit)
+    return json_answer(page)
+
+
+ROUTES: tuple[Route, ...] = (list_inbox, list_tool_calls, resolve, reschedule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -18,15 +19,20 @@ from domain.tools import Toolset, tool
 from infra.clock import Clock
 from infra.database import Database
 from infra.keys import ApiKeys, KeyEntry
+from infra.leases import Leases
 from infra.postgres_event_store import PostgresEventStore
+from infra.receipts import PostgresReceipts
 from infra.settings import Settings
+from projections.catalog import PROJECTIONS
+from projections.positions import Positions
+from projections.projector import Projector
+from projections.schema import ensure_schema
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from uuid import UUID
 
     from api.routing import Route
-    from commands.ports import KnownCommand
 
 KEYS = {
     "ada": ("acme", "ada", frozenset[Any]()),
@@ -52,10 +58,6 @@ class NoWorkers:
 
     async def partial_text(self, conversation_id: UUID) -> str | None:
         """Nothing is being said."""
-        return None
-
-    async def find(self, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
-        """Nothing is known."""
         return None
 
 
@@ -85,11 +87,20 @@ class Api:
                 raw,
             )
 
-    async def new_conversation(self, body: dict[str, Any] | None = None, *, by: str = "ada") -> str:
-        """Create a conversation and return its path."""
+    async def new_conversation(
+        self, body: dict[str, Any] | None = None, *, by: str = "ada", projected: bool = False
+    ) -> str:
+        """Create a conversation and return its path, at once or when every read model knows it."""
         created = await self("POST", "/v1/conversations", json=body or {}, by=by)
         assert created.status == 201, created.raw
+        if projected:
+            await self.projected(created.json["position"])
         return str(created.headers["Location"])
+
+    async def projected(self, position: int) -> None:
+        """Wait until every read model has reached a position."""
+        names = [projection.name for projection in PROJECTIONS]
+        assert await Positions(self.resources.database).wait(names, position, timeout_s=20)
 
     async def length_of(self, path: str, *, by: str = "ada") -> int:
         """Return how many events a conversation has."""
@@ -108,12 +119,16 @@ class Answer:
 
 @asynccontextmanager
 async def running(
-    database_url: str, *, keys: ApiKeys | None, more: Sequence[Route] = (), **settings: Any
+    database_url: str, *, keys: ApiKeys | None, more: Sequence[Route] = (), projecting: bool = True, **settings: Any
 ) -> AsyncIterator[Api]:
-    """Open everything and serve, with `more` routes."""
+    """Open everything and serve, with `more` routes; without `projecting` the read models stay empty."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(PostgresEventStore(database_url, patience=2.0))
         database = await stack.enter_async_context(Database(database_url))
+        async with database.connection() as connection:
+            await ensure_schema(connection, PROJECTIONS)
+        if projecting:
+            await stack.enter_async_context(working(Projector(store, database, Leases(database), PROJECTIONS)))
         clock = await stack.enter_async_context(Clock(database))
         nobody = NoWorkers()
         resources = Resources(
@@ -121,13 +136,22 @@ async def running(
             keys=keys,
             event_store=store,
             database=database,
-            conversations=Conversations(store, clock, nobody, nobody),
+            conversations=Conversations(store, clock, PostgresReceipts(database), nobody),
             partials=nobody,
             toolset=Toolset([send_email]),
         )
         url = await stack.enter_async_context(listening(build_app(resources, more), "127.0.0.1", 0, drain_s=1.0))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         yield Api(url, resources, session, database_url)
+
+
+@asynccontextmanager
+async def working(projector: Projector) -> AsyncIterator[None]:
+    """Project while the block runs."""
+    task = asyncio.create_task(projector.run())
+    yield
+    task.cancel()
+    await asyncio.wait({task})
 
 
 def api_keys() -> ApiKeys:

@@ -31,7 +31,8 @@ def seen(answer: Answer) -> tuple[int, bytes, list[tuple[str, str]]]:
 
 @pytest.mark.parametrize("route", OF_A_CONVERSATION, ids=name_of)
 async def test_p1_what_belongs_to_others_looks_like_what_is_absent(api: Api, route: Route) -> None:
-    conversation = (await api.new_conversation({"message": {"content": "mine"}})).rpartition("/")[2]
+    mine = {"message": {"content": "mine"}}
+    conversation = (await api.new_conversation(mine, projected=True)).rpartition("/")[2]
     head = await api.resources.event_store.head()
 
     for caller in ("bob", "stranger"):
@@ -72,8 +73,13 @@ async def test_without_a_valid_key_every_closed_route_answers_the_same_401(api: 
         assert seen(await call(api, route, conversation, by=None, headers=headers)) == reference, authorization
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if route.access == "open"], ids=name_of)
+OPEN = [route for route in ROUTES if route.access == "open" and "{" not in route.path]
+
+
+@pytest.mark.parametrize("route", OPEN, ids=name_of)
 async def test_open_routes_need_no_key(api: Api, route: Route) -> None:
+    await api.new_conversation(projected=True)
+
     assert (await api(route.method, route.path, by=None)).status == 200
 
 
