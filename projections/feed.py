@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PREFIXES = (STREAM,)
-SPAN_EVENTS = 1_000
+SPAN_EVENTS = 500
 """A span has at most so many events."""
 RECENT_CHARS = 8 * 1024 * 1024
 """How much of the newest log is kept for those who are a little behind."""

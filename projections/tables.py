@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from projections.projection import Projection, Row
 
+JSON = ("json", "jsonb")
+
 
 class Table:
     """Reads and writes one projection's table, in whatever schema comes first on the connection's search path."""
@@ -23,7 +25,7 @@ class Table:
         self.key = projection.key_columns
         self.columns = ("conversation_id", *projection.columns)
         self.types = ("uuid", *(spec.split()[0] for spec in projection.columns.values()))
-        self._json = {c for c, t in zip(self.columns, self.types, strict=True) if t in ("json", "jsonb")}
+        self._json = {c for c, t in zip(self.columns, self.types, strict=True) if t in JSON}
         definitions = [f"{column} {spec}" for column, spec in projection.columns.items()]
         definitions = ["conversation_id uuid not null", *definitions, *projection.extra]
         self.create = f"create table {name} ({', '.join(definitions)})"
@@ -39,9 +41,9 @@ class Table:
         self._load = f"select {listed} from {name} where conversation_id = any(%b)"
         self._load += f" and {still_open}" if still_open else ""
         self._loads = still_open != "false"
-        places = ", ".join(["%s"] * len(self.columns))
+        arrays = ", ".join(f"%b::{'text[]::' if kind in JSON else ''}{kind}[]" for kind in self.types)
         changes = ", ".join(f"{column} = excluded.{column}" for column in self.columns if column not in self.key)
-        self._upsert = f"insert into {name} ({listed}) values ({places}) on conflict ({key}) "
+        self._upsert = f"insert into {name} ({listed}) select * from unnest({arrays}) on conflict ({key}) "
         self._upsert += f"do update set {changes}" if changes else "do nothing"
         self._forget = f"delete from {name} where conversation_id = any(%b)"
         self._remove = f"delete from {name} where ({key}) = ({', '.join(['%s'] * len(self.key))})"
@@ -60,8 +62,7 @@ class Table:
     async def upsert(self, connection: AsyncConnection, rows: Sequence[Row]) -> None:
         """Insert or replace rows, in the order of their keys, so that writers who meet don't deadlock."""
         values = [self.values(row) for row in sorted(rows, key=self._key_of)]
-        async with connection.cursor() as cursor:
-            await cursor.executemany(self._upsert, values)
+        await connection.execute(self._upsert, list(map(list, zip(*values, strict=True))), prepare=True)
 
     async def remove(self, connection: AsyncConnection, keys: Iterable[tuple[Any, ...]]) -> None:
         """Delete the rows of these keys (the conversation first)."""

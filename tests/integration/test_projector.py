@@ -145,6 +145,17 @@ async def test_r6_a_projection_that_fails_is_tried_again_while_others_go_on(data
         assert await read_side.execute("select distinct status, error from projections") == [("running", None)]
 
 
+async def test_r2_a_falsified_row_is_repaired_by_the_next_clean_point(read_side: ReadSide) -> None:
+    async with read_side.projecting():
+        await read_side.reached(await read_side.append(TURN[:1]))
+        await read_side.execute("""
+            update conversations set status = 'suspended', last_seq = 99,
+                fsm_state = '{"state": "awaiting_input", "pending": {"ghost": {}}, "last_seq": 99}'
+        """)
+        await read_side.reached(await read_side.append(TURN[1:]))
+        await assert_rebuilt_is_live(read_side)
+
+
 async def test_a_database_that_drops_all_connections_loses_nothing(read_side: ReadSide) -> None:
     chance = random.Random(3)
     log = interleaved([random_log(chance) for _ in range(10)], chance)

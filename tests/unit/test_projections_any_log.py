@@ -15,13 +15,14 @@ from projections.catalog import PROJECTIONS
 from projections.conversations import CONVERSATIONS
 from projections.display_messages import DISPLAY_MESSAGES
 from projections.tool_calls import TOOL_CALLS
-from tests.support.given import NOW
+from tests.support.given import NOW, asked, called, claimed, closed, got, history, said, started, stored
 from tests.support.projecting import fold_whole, given_log, interleaved
 from tests.support.random_log import random_log
 
 if TYPE_CHECKING:
     from domain.event_store import StoredEvent
     from projections.projection import Projection
+    from tests.support.given import Fact
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS, ids=lambda projection: projection.name)
@@ -77,6 +78,18 @@ def status_of(conversation: Conversation, *, only_people: bool) -> str:
     if only_people:
         return "suspended"
     return "active" if conversation.busy else "idle"
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=lambda projection: projection.name)
+def test_r3_what_a_batch_loads_does_not_grow_with_the_conversation(projection: Projection) -> None:
+    log = [stored(event) for event in history(started(), *(fact for n in range(100) for fact in turn(n)))]
+    assert len(log) > 600
+    still_open = [row for row in fold_whole(projection, log).values() if projection.is_open(row)]
+    assert len(still_open) <= 1
+
+
+def turn(n: int) -> tuple[Fact, ...]:
+    return asked(f"m{n}"), claimed(), said(""), called(f"c{n}"), got(f"c{n}"), said(), closed()
 
 
 def test_l11_the_logs_of_these_tests_hold_text_that_no_store_takes_as_it_is() -> None:
