@@ -12,7 +12,7 @@ from api.cors import allow_origin, answer_preflights
 from api.problems import answer_problems, note_start
 from api.reading import follow_positions
 from api.resources import RESOURCES
-from api.routes import conversations, documentation, events, health, messages, operations, tool_calls, usage
+from api.routes import conversations, documentation, events, health, messages, operations, page, tool_calls, usage
 from api.routing import RouteTable
 from api.telemetry import TELEMETRY, Telemetry
 
@@ -31,6 +31,7 @@ ROUTES: tuple[Route, ...] = (
     *operations.ROUTES,
     *health.ROUTES,
     *documentation.ROUTES,
+    *page.ROUTES,
 )
 
 
