@@ -1,7 +1,7 @@
 """How fast `serve` is ready and how much memory an idle API process holds, beside a bare aiohttp server, in one run.
 
-``python -m tests.benchmarks.bench_start [--quick]``. "first start" makes the database cluster, "warm start" finds it. The bare
-server is an aiohttp application with one route in a Python process of its own.
+``python -m tests.benchmarks.bench_start [--quick]``. "first start" makes the database cluster, "warm start" finds it.
+The bare server is an aiohttp application with one route in a Python process of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """From ``POST …/messages`` to the model server having the request, beside a bare LiteLLM call, in one run.
 
-``python -m tests.benchmarks.bench_turn [--quick]``. `serve` is a process of its own with an embedded PostgreSQL; the model
-server is on loopback; conversations have up to 20 messages; LiteLLM is warm, nothing else runs. "LiteLLM" is a call of the
-adapter with the same messages until the same server has it: the rest is ours (HTTP, two appends, wake-up, claim, load).
+``python -m tests.benchmarks.bench_turn [--quick]``. `serve` is a process of its own with an embedded PostgreSQL; the
+model server is on loopback; conversations have up to 20 messages; LiteLLM is warm, nothing else runs. "LiteLLM" is a
+call of the adapter with the same messages until the same server has it: the rest is ours (HTTP, two appends, wake-up,
+claim, load).
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ async def whole(model: ModelServer, url: str, turns: int) -> tuple[list[float], 
                     path = f"{url}{response.headers['Location']}"
             model.received.clear()
             posted_at = time.monotonic()
-            async with session.post(f"{path}/messages", json={"content": f"message {turn} " + "word " * 30}) as response:
+            said = {"content": f"message {turn} " + "word " * 30}
+            async with session.post(f"{path}/messages", json=said) as response:
                 seq = (await response.json())["seq"]
             (received, *_) = await model.requests(1)
             if turn >= WARM_UP:

@@ -30,7 +30,7 @@ class Served:
 
 @asynccontextmanager
 async def serve(*options: str, **settings: str) -> AsyncIterator[Served]:
-    """Run ``rejoinder serve`` with these options and REJOINDER_ settings; it is ended with the block, if need be killed."""
+    """Run ``rejoinder serve`` with these options and REJOINDER_ settings until the block ends, or it is killed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REJOINDER_")}
     environment |= {f"REJOINDER_{name.upper()}": value for name, value in settings.items()}
     started = time.monotonic()
