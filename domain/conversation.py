@@ -199,4 +199,5 @@ class Conversation(TurnDecisions):
     def _stop(self, reason: str | None, *, now: datetime, actor: Actor, partial_text: str | None) -> None:
         if self.turn is None:
             self._claim(now=now)
+            partial_text = None  # nobody has begun to answer what only waits
         self._close("cancelled", reason, now=now, actor=actor, partial_text=partial_text)

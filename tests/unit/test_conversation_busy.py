@@ -134,8 +134,10 @@ def test_b5_cancelling_keeps_the_partial_text_and_no_second_reply_is_taken() -> 
 
 
 def test_b5_cancelling_a_message_that_waits_answers_it_with_a_cancelled_turn() -> None:
-    scenario = given(started(), asked()).when(lambda c: c.cancel(reason=None, now=NOW, actor=ADA))
+    scenario = given(started(), asked())
+    scenario.when(lambda c: c.cancel(reason=None, now=NOW, actor=ADA, partial_text="of an earlier turn"))
     scenario.then(TurnStarted, TurnEnded).and_owes()
+    assert scenario.newest(TurnEnded).partial_text is None
 
 
 def test_b5_there_may_be_nothing_to_cancel() -> None:
