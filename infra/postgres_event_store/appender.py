@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from psycopg.rows import TupleRow
 
     from domain.event_store import NewEvent
+
+logger = logging.getLogger(__name__)
 
 GROUP_EVENTS = 512
 GROUP_BYTES = 4 * 1024 * 1024
@@ -90,8 +93,10 @@ class AppendLane:
                 await self._arrived.wait()
             try:
                 await self._commit(group)
+            except Exception:  # nothing that we know of; but the lane must go on, and nobody may be left waiting
+                logger.exception("a group of appends broke", extra={"action": "append_broken"})
             finally:
-                _fail(group, "the event store was closed before the outcome of an append was known")
+                _fail(group, "the outcome of an append was not learned: the store was closed, or broke")
 
     def _next_group(self) -> list[_Append]:
         group: list[_Append] = []

@@ -86,6 +86,11 @@ def _hung_up_after(connection: AsyncConnection, seconds: float) -> Iterator[None
         timer.cancel()
 
 
+def first_line(error: Exception) -> str:
+    """What an error says, without PostgreSQL's details, which may quote data."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def is_outage(error: Exception) -> bool:
     """Say whether the same statement may succeed later: the server is away, restarting, busy or full."""
     if isinstance(error, PoolClosed):
@@ -108,9 +113,11 @@ async def insist(attempt: Callable[[], Awaitable[T]], patience: float) -> T:
         except (psycopg.Error, OSError) as error:
             state = getattr(error, "sqlstate", None)
             if isinstance(error, psycopg.DataError) or (state is not None and state.startswith(POISON)):
-                raise ValueError(f"PostgreSQL cannot store this: {error}") from error
+                raise ValueError(f"PostgreSQL cannot take this: {first_line(error)}") from error
             if not is_outage(error) or clock() + pause > until:
-                raise StoreError(f"the log's database is out of reach: {error}") from error
-            logger.warning("the log's database is away, trying again", extra={"action": "retry", "reason": repr(error)})
+                raise StoreError(f"the log's database is out of reach: {first_line(error)}") from error
+            logger.warning(
+                "the log's database is away, retrying: %s", first_line(error), extra={"action": "store_retry"}
+            )
         await asyncio.sleep(pause * random.uniform(0.5, 1))
         pause = min(pause * 2, 1.0)

@@ -10,7 +10,7 @@ from psycopg_pool import AsyncConnectionPool
 from domain.event_store import STREAM_DELETED, Batch, StoredEvent
 from infra.fan_out import FanOut, by_position, by_seq, follow
 from infra.postgres_event_store.appender import AppendLane
-from infra.postgres_event_store.connection import configure, fetch, insist
+from infra.postgres_event_store.connection import CONNECT_SECONDS, configure, fetch, insist
 from infra.postgres_event_store.subscriptions import HEAD, PAGE_EVENTS, READ_ALL, LiveReader
 from infra.storable import check_storable
 
@@ -53,7 +53,7 @@ class PostgresEventStore:
         self._patience = patience
         self._pool = AsyncConnectionPool(
             dsn,
-            kwargs={"autocommit": True, "connect_timeout": 5},
+            kwargs={"autocommit": True, "connect_timeout": CONNECT_SECONDS},
             configure=configure,
             min_size=1,
             max_size=readers,

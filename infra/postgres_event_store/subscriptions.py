@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from typing import TYPE_CHECKING, NoReturn
 
 import psycopg
 
 from domain.event_store import StoredEvent, StoreError
-from infra.postgres_event_store.connection import connect, fetch
+from infra.postgres_event_store.connection import connect, fetch, first_line
 
 if TYPE_CHECKING:
     from typing import LiteralString
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAGE_EVENTS = 1_000
+RECONNECT_SECONDS = 0.2
 SAFETY_POLL_SECONDS = 1.0
 """A quiet log is read this often, should a notification have been lost."""
 
@@ -58,16 +60,15 @@ class LiveReader:
             await asyncio.wait({self._task})
 
     async def _run(self) -> NoReturn:
-        pause = 0.02
         while True:
             try:
                 async with await connect(self._dsn) as connection:
-                    pause = 0.02
                     await self._listen(connection)
             except (psycopg.Error, OSError) as error:
-                logger.warning("lost the log's live events, connecting again", extra={"reason": repr(error)})
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
+                logger.warning("lost the log's live events: %s", first_line(error), extra={"action": "listen_lost"})
+            except Exception:  # nothing that we know of; but subscribers must not be left waiting for ever
+                logger.exception("reading the log's live events broke", extra={"action": "listen_broken"})
+            await asyncio.sleep(random.uniform(0.5, 1) * RECONNECT_SECONDS)
 
     async def _listen(self, connection: AsyncConnection) -> NoReturn:
         await connection.execute("listen log_events")

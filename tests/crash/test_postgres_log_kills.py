@@ -100,7 +100,7 @@ async def test_l8_every_acknowledged_append_survives_kills_of_server_and_writers
         await migrate(dsn)
         for journal in journals:
             writers[journal] = await start_writer(dsn, journal)
-        async with PostgresEventStore(dsn, patience=30) as store, aclosing(store.subscribe(0)) as batches:
+        async with PostgresEventStore(dsn, patience=10) as store, aclosing(store.subscribe(0)) as batches:
             seen: list[StoredEvent] = []
             until = time.monotonic() + SECONDS
             while time.monotonic() < until or not kills["server"]:
