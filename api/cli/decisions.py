@@ -29,6 +29,12 @@ class EditWanted(Exception):
     """The person wants to edit the arguments, and has not said how."""
 
 
+def prompt_for(call: OpenCall) -> str:
+    """Return what a terminal shows where the answer to a pending call is typed."""
+    assert call.question is not None
+    return f"{call.name}: {PROMPTS[call.question.kind]}"
+
+
 def decision(call: OpenCall, line: str) -> dict[str, Any]:
     """Return the resolution of a pending call; raises `NotUnderstood` or `EditWanted`."""
     assert call.question is not None

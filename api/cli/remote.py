@@ -59,12 +59,12 @@ class Remote:
                     f"{self._url} does not know this key: give one by --key or REJOINDER_API_KEY", WRONG_USAGE
                 ) from refused
             raise CommandFailed(f"{self._url} does not answer as Rejoinder does: {refused}") from refused
+        except (aiohttp.InvalidURL, ValueError) as error:
+            raise CommandFailed(f"{self._url} is no URL such as http://127.0.0.1:8400", WRONG_USAGE) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise CommandFailed(
                 f"no server listens on {self._url}: start one with `rejoinder serve`, or name another by --url"
             ) from error
-        except ValueError as error:
-            raise CommandFailed(f"{self._url} is no URL such as http://127.0.0.1:8400", WRONG_USAGE) from error
 
     async def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Call and return the JSON answer; tried again, as one and the same command, while the server is away.

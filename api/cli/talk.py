@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from api.cli.decisions import PROMPTS, EditWanted, NotUnderstood, decision, edit
+from api.cli.decisions import EditWanted, NotUnderstood, decision, edit, prompt_for
 from api.cli.followed import Followed
 from api.cli.remote import Refused
 
@@ -44,7 +44,7 @@ class Talk:
                 if self._followed is not None:
                     await self._followed.rested(self._seq)
                 call = self._followed.question if self._followed else None
-                line = await self._ask(f"{call.name}: {PROMPTS[call.question.kind]}" if call and call.question else PROMPT)
+                line = await self._ask(prompt_for(call) if call else PROMPT)
                 if line is None or line.strip() in ("/quit", "/exit"):
                     break
                 await self._take(line, call)

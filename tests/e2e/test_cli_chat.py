@@ -1,0 +1,246 @@
+"""`chat` as a process, piped and on a terminal, against a server that is another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from tests.support.program import ROOT, Program, data_directory, environment, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+AS_ITS_TERMINAL = """
+import os, sys
+os.login_tty(0)  # so that Ctrl-C is a signal
+os.execv(sys.executable, [sys.executable, "-m", "api", *sys.argv[1:]])
+"""
+
+
+@pytest.fixture(scope="module")
+def data_dir() -> Iterator[Path]:
+    with data_directory() as directory:
+        yield directory
+
+
+@pytest.fixture(scope="module")
+def url(data_dir: Path) -> Iterator[str]:
+    """Where a server with the demo model listens."""
+    with Program("serve", "--port", "0", data_dir=data_dir) as server:
+        yield server.url()
+        assert server.stop().exit_code == 0
+
+
+def test_a_piped_chat_does_a_turn_with_an_approval_and_one_with_answers(url: str, data_dir: Path) -> None:
+    ended = run(
+        "chat",
+        "--url",
+        url,
+        typed='email ada@example.org: hi\nperhaps\na\nask me something and where am i\nblue\n{"latitude": 1.5}\n',
+    )
+
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert _without_times(ended.stdout)[1:-1] == [
+        "you: email ada@example.org: hi",
+        "agent: One moment: send_email.",
+        '  tool send_email(to="ada@example.org", body="hi")',
+        '  ? The agent wants to run send_email(to="ada@example.org", body="hi")',
+        "type a(pprove), e(dit) [arguments as JSON] or r(eject) [reason]",
+        "  send_email: approved by local",
+        "  send_email ok: The email to ada@example.org is in the outbox.",
+        "agent: About the email: The email to ada@example.org is in the outbox.",
+        "you: ask me something and where am i",
+        "agent: One moment: ask_user, get_location.",
+        '  tool ask_user(question="What is your favourite colour?")',
+        "  tool get_location()",
+        "  ? What is your favourite colour?",
+        "  ? The client is to run get_location()",
+        "  ask_user: answered by local",
+        "  ask_user ok: blue",
+        "  get_location: answered by local",
+        '  get_location ok: {"latitude":1.5}',
+        "agent: You answered: blue.",
+        "",
+        'You are here: {"latitude":1.5}.',
+    ]
+    outbox = (data_dir / "outbox.jsonl").read_text().splitlines()
+    assert [json.loads(line)["to"] for line in outbox] == ["ada@example.org"]
+
+
+def test_edits_and_rejections_say_what_was_decided(url: str) -> None:
+    edited = '{"to": "eve@example.org", "body": "changed"}'
+    ended = run(
+        "chat",
+        "--url",
+        url,
+        typed=f"email bob@example.org: a\nr not today\nemail bob@example.org: b\ne\n{edited}\n",
+    )
+
+    assert "  send_email: rejected by local: not today" in ended.stdout
+    assert '  send_email: edited by local, to run with (to="eve@example.org", body="changed")' in ended.stdout
+    assert "The email to eve@example.org is in the outbox." in ended.stdout
+
+
+def test_b1_a_conversation_is_resumed_with_its_history_and_its_open_question(url: str) -> None:
+    left = run("chat", "--url", url, typed="hello there\nemail ada@example.org: later\n").stdout
+    conversation = left.splitlines()[0].removeprefix("conversation ")
+    assert left.splitlines()[-1] == f"an answer is still waited for; go on with: rejoinder chat {conversation}"
+
+    resumed = run("chat", conversation, "--url", url, typed="/cancel\nhello again\n").stdout
+
+    lines = _without_times(resumed)
+    assert lines[:2] == ["you: hello there", "agent: You said: hello there"]
+    assert lines[-4:-1] == ["(cancelled)", "you: hello again", "agent: You said: hello again"]
+
+
+def test_what_a_model_or_tool_says_cannot_steer_the_terminal(url: str) -> None:
+    ended = run("chat", "--url", url, typed="beep \x1b]0;title\x07 \x1b[2J\n")
+
+    assert "\x1b" not in ended.stdout
+    assert "agent: You said: beep \ufffd]0;title\ufffd \ufffd[2J" in ended.stdout
+
+
+def test_new_begins_another_conversation_and_unknown_commands_are_said(url: str) -> None:
+    ended = run("chat", "--url", url, typed="one\n/new\ntwo\n/dance\n/quit\nthree\n").stdout
+
+    assert len([line for line in ended.splitlines() if line.startswith("conversation ")]) == 2
+    assert "there is no /dance" in ended
+    assert "three" not in ended
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (("--url", "http://127.0.0.1:1"), 1, "no server listens on http://127.0.0.1:1: start one with"),
+        (("--url", "nonsense"), 2, "nonsense is no URL"),
+        ((str(uuid4()), "--url", "{url}"), 1, "conversation"),
+        (("not-an-id", "--url", "{url}"), 2, "valid UUID"),
+    ],
+)
+def test_what_keeps_it_from_talking_is_said_in_one_line(
+    url: str, arguments: tuple[str, ...], exit_code: int, said: str
+) -> None:
+    ended = run("chat", *(argument.format(url=url) for argument in arguments), typed="hello\n")
+
+    (line,) = ended.stderr.splitlines()
+    assert (ended.exit_code, ended.stdout) == (exit_code, "")
+    assert line.startswith("rejoinder: ")
+    assert said in line
+
+
+def test_a_server_with_keys_wants_one(database_url: str, tmp_path: Path) -> None:
+    key, entry = [
+        line
+        for line in run("keys", "create", "--tenant", "acme", "--user", "ada").stdout.splitlines()
+        if line.startswith(("rj_", "{"))
+    ]
+    keys = tmp_path / "keys.json"
+    keys.write_text(f"[{entry}]")
+    given: dict[str, Any] = {"database_url": database_url, "data_dir": tmp_path}
+    with Program("serve", "--port", "0", api_keys_file=keys, **given) as server:
+        url = server.url()
+        refused = run("chat", "--url", url, typed="hello\n")
+        taken = run("chat", "--url", url, typed="hello\n", api_key=key)
+
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
+    assert "--key or REJOINDER_API_KEY" in refused.stderr
+    assert "agent: You said: hello" in taken.stdout
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_w1_it_goes_on_when_its_server_comes_back(database_url: str, tmp_path: Path, ending: signal.Signals) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    given: dict[str, Any] = {"database_url": database_url, "data_dir": tmp_path}
+    with Program("serve", "--port", port, **given) as server:
+        url = server.url()
+        with Program("chat", "--url", url) as chat:
+            chat.type("email ada@example.org: hi")
+            chat.wait_for("  ? The agent wants to run")
+            server.stop(ending)
+            chat.wait_for("(the connection is lost, trying again)")
+            with Program("serve", "--port", port, **given) as another:
+                another.url()
+                chat.type("a")
+                chat.wait_for("agent: About the email")
+                ended = chat.end()
+
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert ended.stdout.count("  ? The agent wants to run") == 1, "what was shown is not shown again"
+
+
+def test_on_a_terminal_an_approval_is_asked_for_and_ctrl_c_leaves(url: str) -> None:
+    with _on_terminal("chat", "--url", url) as terminal:
+        terminal.expect("> ")
+        terminal.type("email ada@example.org: hi\r")
+        terminal.expect("send_email: approve, edit or reject? ")
+        terminal.type("e\r")
+        terminal.expect('arguments as JSON: {"to": "ada@example.org", "body": "hi"}')
+        terminal.type('\b\b!"}\r')
+        terminal.expect("edited by local")
+        terminal.expect("agent: ")
+        terminal.expect("> ")
+        terminal.type("\x03")
+        assert terminal.ended() == 0
+
+    assert '(to="ada@example.org", body="hi!")' in terminal.screen
+    assert "you: " not in terminal.screen, "what was typed is there already"
+
+
+class _Terminal:
+    """The other side of a pseudo-terminal."""
+
+    def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
+        self._descriptor, self._process = descriptor, process
+        self._seen = 0
+        self.screen = ""
+
+    def type(self, keys: str) -> None:
+        os.write(self._descriptor, keys.encode())
+
+    def expect(self, text: str) -> None:
+        """Read on until the text has come, after what was expected before."""
+        while (found := self.screen.find(text, self._seen)) < 0:
+            more = os.read(self._descriptor, 4096).decode()
+            self.screen += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", more)
+        self._seen = found + len(text)
+
+    def ended(self) -> int:
+        return self._process.wait(30)
+
+
+@contextmanager
+def _on_terminal(*arguments: str) -> Iterator[_Terminal]:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", AS_ITS_TERMINAL, *arguments],
+        cwd=ROOT,
+        env=environment() | {"TERM": "xterm", "COLUMNS": "200"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    try:
+        yield _Terminal(ours, process)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
+
+
+def _without_times(text: str) -> list[str]:
+    return re.sub(r" \(until [^)]*\)", "", text).splitlines()

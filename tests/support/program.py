@@ -1,0 +1,142 @@
+"""The program `rejoinder` as a process of its own: start it, wait for what it prints, type to it, stop it."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+
+
+class Ended(NamedTuple):
+    """How a process ended, what it printed, and the seconds between being told to stop and its end."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    took: float
+
+
+class Program:
+    """A running process; settings are given by their variables without the prefix, in lower case."""
+
+    def __init__(self, *arguments: str, **settings: object) -> None:
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the process; `_finish` closes it
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "api", *arguments],
+            cwd=ROOT,
+            env=environment(**settings),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+        )
+        self._printed: list[str] = []
+        self._unread: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._finish()
+
+    def wait_for(self, text: str, within: float = PATIENCE_S) -> str:
+        """Return the next line that has this text; lines before it are passed over."""
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                line = self._unread.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no {text!r} in {self._printed} {self.stderr()}") from None
+            if text in line:
+                return line
+
+    def url(self) -> str:
+        """Return where a server that has just been started listens."""
+        return self.wait_for("listening on").split()[-1]
+
+    def type(self, text: str) -> None:
+        """Write a line to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(text + "\n")
+        self._process.stdin.flush()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> Ended:
+        """Send a signal and wait for the end."""
+        self.send(number)
+        return self.end()
+
+    def end(self) -> Ended:
+        """End its input and wait for its end."""
+        began = time.monotonic()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        exit_code = self._process.wait(PATIENCE_S)
+        took = time.monotonic() - began
+        self._reader.join()
+        return Ended(exit_code, "\n".join(self._printed), self.stderr(), took)
+
+    def stderr(self) -> str:
+        """Return what it has written to standard error."""
+        self._stderr.seek(0)
+        return self._stderr.read()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._printed.append(line.rstrip("\n"))
+            self._unread.put(self._printed[-1])
+
+    def _finish(self) -> None:
+        self._process.wait(PATIENCE_S)
+        self._reader.join()
+        for file in (self._process.stdin, self._process.stdout, self._stderr):
+            if file is not None and not file.closed:
+                file.close()
+
+
+def run(*arguments: str, typed: str = "", **settings: object) -> Ended:
+    """Run a command to its end with this input."""
+    with Program(*arguments, **settings) as program:
+        for line in typed.splitlines():
+            program.type(line)
+        return program.end()
+
+
+def environment(**settings: object) -> dict[str, str]:
+    """Return this process's environment with these settings and no others."""
+    given = {f"REJOINDER_{name.upper()}": str(value) for name, value in settings.items()}
+    return {name: value for name, value in os.environ.items() if not name.startswith("REJOINDER_")} | given
+
+
+@contextmanager
+def data_directory() -> Iterator[Path]:
+    """Lend a directory that the account of root's embedded server can reach too."""
+    directory = Path(tempfile.mkdtemp(prefix="rejoinder-cli-"))
+    directory.chmod(0o711)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
