@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -106,9 +107,9 @@ async def test_a_body_that_is_not_what_its_encoding_says_is_refused(api: Api) ->
     assert 400 <= answer.status < 500
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
+async def test_every_fault_of_a_message_is_named_as_the_caller_wrote_it(api: Api) -> None:
+    path = await api.new_conversation()
+    faults: list[tuple[Any, str]] = [
         ({"content": []}, "content"),
         ({"content": ""}, "content"),
         ({"content": [{"type": "text"}]}, "content.0.text"),
@@ -119,31 +120,27 @@ async def test_a_body_that_is_not_what_its_encoding_says_is_refused(api: Api) ->
         ({"content": "a", "role": "assistant"}, "role"),
         ({"content": "a", "when_busy": "explode"}, "when_busy"),
         ({"content": "a", "message_id": ""}, "message_id"),
-    ],
-)
-async def test_every_fault_of_a_message_is_named_as_the_caller_wrote_it(api: Api, body: Any, field: str) -> None:
+    ]
+
+    for body, field in faults:
+        answer = await api("POST", f"{path}/messages", json=body)
+        assert (answer.status, names(answer)[0]) == (422, field), body
+
+
+async def test_every_fault_of_settings_is_named(api: Api) -> None:
     path = await api.new_conversation()
-
-    answer = await api("POST", f"{path}/messages", json=body)
-
-    assert (answer.status, names(answer)[0]) == (422, field)
-
-
-@pytest.mark.parametrize(
-    ("settings", "field"),
-    [
+    faults: list[tuple[Any, str]] = [
         ({"max_steps": 0}, "settings.max_steps"),
         ({"nonsense": 1}, "settings.nonsense"),
         ({"tools": ["no_such_tool"]}, "settings.tools.0"),
         ({"approval_timeout_s": "soon"}, "settings.approval_timeout_s"),
-    ],
-)
-async def test_every_fault_of_settings_is_named(api: Api, settings: Any, field: str) -> None:
-    path = await api.new_conversation()
+    ]
 
-    for method, where in (("POST", "/v1/conversations"), ("PATCH", path)):
+    for (settings, field), (method, where) in itertools.product(
+        faults, (("POST", "/v1/conversations"), ("PATCH", path))
+    ):
         answer = await api(method, where, json={"settings": settings})
-        assert (answer.status, names(answer)) == (422, [field])
+        assert (answer.status, names(answer)) == (422, [field]), settings
 
 
 async def test_no_problem_repeats_a_value(api: Api) -> None:
@@ -194,15 +191,17 @@ async def test_bytes_in_a_query_that_are_no_text_are_refused(api: Api) -> None:
         assert answer.status == 422, (query, answer.raw)
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if "{conversation_id}" in route.path], ids=name_of)
-async def test_an_id_that_is_no_uuid_is_not_found(api: Api, route: Route) -> None:
+async def test_an_id_that_is_no_uuid_is_not_found(api: Api) -> None:
     known = (await api.new_conversation(by="admin")).rpartition("/")[2]
-    absent = await call(api, route, str(uuid4()), json=valid_body(route) if route.body else None)
-    assert absent.status == 404
+    of_a_conversation = [route for route in ROUTES if "{conversation_id}" in route.path]
+    no_uuids = ("1", "x" * 300, "%00", "%ff", known.replace("-", ""), f"%7B{known}%7D", known + "%00", "é", "..;")
 
-    for no_uuid in ("1", "x" * 300, "%00", "%ff", known.replace("-", ""), f"%7B{known}%7D", known + "%00", "é", "..;"):
-        answer = await call(api, route, no_uuid)
-        assert (answer.status, answer.raw) == (404, absent.raw), no_uuid
+    for route in of_a_conversation:
+        absent = await call(api, route, str(uuid4()), json=valid_body(route) if route.body else None)
+        assert absent.status == 404
+        for no_uuid in no_uuids:
+            answer = await call(api, route, no_uuid)
+            assert (answer.status, answer.raw) == (404, absent.raw), (name_of(route), no_uuid)
 
 
 async def test_strange_tool_call_ids_wait_for_nothing(api: Api) -> None:
@@ -216,15 +215,19 @@ async def test_strange_tool_call_ids_wait_for_nothing(api: Api) -> None:
     assert await api.length_of(path) == 1
 
 
-@pytest.mark.parametrize(
-    "time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2031-01-01T00:00:00", "soon", 5, "1700000000"]
-)
-async def test_a_deadline_must_be_a_time_with_its_offset(api: Api, time: Any) -> None:
+async def test_a_deadline_must_be_a_time_with_its_offset(api: Api) -> None:
     path = await api.new_conversation()
 
-    answer = await api("PATCH", f"{path}/tool-calls/call_1", json={"expires_at": time})
-
-    assert answer.status in (409, 422)
+    for time in [
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-14:00",
+        "2031-01-01T00:00:00",
+        "soon",
+        5,
+        "1700000000",
+    ]:
+        answer = await api("PATCH", f"{path}/tool-calls/call_1", json={"expires_at": time})
+        assert answer.status in (409, 422), time
 
 
 async def test_an_unknown_path_and_a_wrong_method_are_problems(api: Api) -> None:
@@ -236,9 +239,10 @@ async def test_an_unknown_path_and_a_wrong_method_are_problems(api: Api) -> None
     assert "POST" in wrong.headers["Allow"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
+async def test_what_is_not_built_yet_is_absent(api: Api) -> None:
+    conversation = await api.new_conversation()
+
+    for method, path in [
         ("POST", "/fork"),
         ("POST", "/compact"),
         ("GET", "/summaries"),
@@ -246,9 +250,5 @@ async def test_an_unknown_path_and_a_wrong_method_are_problems(api: Api) -> None
         ("GET", "/state"),
         ("GET", "/steps"),
         ("POST", "/what-if"),
-    ],
-)
-async def test_what_is_not_built_yet_is_absent(api: Api, method: str, path: str) -> None:
-    conversation = await api.new_conversation()
-
-    assert (await api(method, conversation + path)).status == 404
+    ]:
+        assert (await api(method, conversation + path)).status == 404, path
