@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
-from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
@@ -15,71 +13,22 @@ from domain.event_store import (
     MAX_EVENT_BYTES,
     STREAM_DELETED,
     Appended,
-    Batch,
     EventStore,
     NewEvent,
-    SlowSubscriber,
     StoredEvent,
     StreamDeleted,
     StreamMoved,
 )
 from infra.log_identity import WrongLog, check_log, log_identity
+from tests.contract.samples import event, events, outcome, seqs, some_stream
+from tests.contract.subscription_contract import SubscriptionContract
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-
-    OpenStore = Callable[[], AbstractAsyncContextManager[EventStore]]
-
-PATIENCE = 20.0
-"""Seconds within which anything that a test waits for must have happened."""
+    from tests.contract.samples import OpenStore
 
 
-def event(text: str = "hello") -> NewEvent:
-    return NewEvent(uuid4(), "user_msg", json.dumps({"text": text}), '{"actor": "ada"}')
-
-
-def events(count: int) -> list[NewEvent]:
-    return [event(str(n)) for n in range(count)]
-
-
-def some_stream() -> str:
-    return f"conversation-{uuid4()}"
-
-
-def seqs(stored: list[StoredEvent]) -> list[int]:
-    return [one.seq for one in stored]
-
-
-async def outcome(append: Awaitable[Appended]) -> Appended | Exception:
-    try:
-        return await append
-    except (StreamMoved, StreamDeleted, ValueError) as refusal:
-        return refusal
-
-
-async def take(batches: AsyncGenerator[Batch, None], count: int) -> list[StoredEvent]:
-    """Read `count` events, or more if the last batch has more."""
-    taken: list[StoredEvent] = []
-    async with asyncio.timeout(PATIENCE):
-        while len(taken) < count:
-            taken += (await anext(batches)).events
-    return taken
-
-
-async def caught_up(batches: AsyncGenerator[Batch, None]) -> Batch:
-    async with asyncio.timeout(PATIENCE):
-        while not (batch := await anext(batches)).caught_up:
-            pass
-        return batch
-
-
-class EventStoreContract:
+class EventStoreContract(SubscriptionContract):
     """One suite for all adapters; none may be told from another."""
-
-    @pytest.fixture
-    async def store(self, open_store: OpenStore) -> AsyncIterator[EventStore]:
-        async with open_store() as store:
-            yield store
 
     async def test_l1_every_stream_counts_from_one_and_positions_grow_across_all(self, store: EventStore) -> None:
         first, second = some_stream(), some_stream()
@@ -194,28 +143,6 @@ class EventStoreContract:
         await writing
         assert lengths == {0}
 
-    async def test_l6_a_subscriber_that_dies_anywhere_and_resumes_sees_every_event_once(
-        self, store: EventStore
-    ) -> None:
-        dice, writers, appends, size = random.Random(6), 32, 10, 3
-
-        async def write(stream: str) -> None:
-            for n in range(appends):
-                await store.append(stream, events(size), n * size)
-
-        writing = asyncio.gather(*(write(some_stream()) for _ in range(writers)))
-        seen: list[StoredEvent] = []
-        position = 0
-        while len(seen) < writers * appends * size:
-            async with aclosing(store.subscribe(position)) as batches:
-                seen += await take(batches, 1)
-                if dice.random() < 0.5 and len(seen) < writers * appends * size:
-                    seen += await take(batches, 1)
-                position = seen[-1].position
-        await writing
-        assert [one.position for one in seen] == sorted({one.position for one in seen})
-        assert seen == await store.read_all(0, limit=10_000)
-
     async def test_l7_a_conflicting_append_fails_alone(self, store: EventStore) -> None:
         streams = [some_stream() for _ in range(50)]
         outcomes = await asyncio.gather(
@@ -279,128 +206,6 @@ class EventStoreContract:
         assert [text for text in texts if text.startswith("worker")] == [f"worker {n}" for n in range(40)]
         assert [text for text in texts if text.startswith("person")] == [f"person {n}" for n in range(40)]
 
-    async def test_a_subscription_delivers_history_says_so_and_stays_live(self, store: EventStore) -> None:
-        stream = some_stream()
-        await store.append(stream, events(3), 0)
-        [first, *_] = await store.read(stream)
-        async with aclosing(store.subscribe(first.position)) as batches:
-            history = await caught_up(batches)
-            assert seqs(list(history.events)) == [2, 3]
-            assert history.position == await store.head()
-            for version in range(3, 6):
-                await store.append(stream, events(1), version)
-                assert seqs(await take(batches, 1)) == [version + 1]
-
-    async def test_a_subscription_to_an_empty_store_says_that_it_has_caught_up(self, store: EventStore) -> None:
-        async with aclosing(store.subscribe(0)) as batches:
-            assert await caught_up(batches) == Batch((), 0, caught_up=True)
-        async with aclosing(store.subscribe_stream(some_stream(), 0)) as batches:
-            assert await caught_up(batches) == Batch((), 0, caught_up=True)
-
-    async def test_a_filtered_subscription_moves_over_what_it_does_not_want(self, store: EventStore) -> None:
-        await store.append("conversation-1", events(1), 0)
-        other = await store.append("other-1", events(2), 0)
-        async with aclosing(store.subscribe(0, prefixes=["conversation-", "summary-"])) as batches:
-            history = await caught_up(batches)
-            assert [one.stream for one in history.events] == ["conversation-1"]
-            assert history.position == other.position
-            other = await store.append("other-1", events(2), 2)
-            async with asyncio.timeout(PATIENCE):
-                assert await anext(batches) == Batch((), other.position, caught_up=True)
-            await store.append("summary-1", events(1), 0)
-            assert [one.stream for one in await take(batches, 1)] == ["summary-1"]
-
-    async def test_a_stream_subscription_delivers_its_stream_by_seq(self, store: EventStore) -> None:
-        stream, other = some_stream(), some_stream()
-        await store.append(other, events(2), 0)
-        await store.append(stream, events(3), 0)
-        async with aclosing(store.subscribe_stream(stream, 1)) as batches:
-            history = await caught_up(batches)
-            assert (seqs(list(history.events)), history.position) == ([2, 3], 3)
-            await store.append(other, events(1), 2)
-            await store.append(stream, events(2), 3)
-            async with asyncio.timeout(PATIENCE):
-                live = await anext(batches)
-            assert (seqs(list(live.events)), live.position) == ([4, 5], 5)
-
-    async def test_a_subscription_from_beyond_the_end_skips_up_to_there(self, store: EventStore) -> None:
-        stream = some_stream()
-        async with aclosing(store.subscribe_stream(stream, 2)) as batches:
-            await caught_up(batches)
-            await store.append(stream, events(2), 0)
-            await store.append(stream, events(1), 2)
-            assert seqs(await take(batches, 1)) == [3]
-
-    async def test_l6_nothing_is_lost_or_repeated_between_history_and_live(self, store: EventStore) -> None:
-        stream = some_stream()
-
-        async def write() -> None:
-            for n in range(300):
-                await store.append(stream, events(1), n)
-
-        writing = asyncio.create_task(write())
-        readers = []
-        for _ in range(30):
-            readers += [take(store.subscribe(0), 300), take(store.subscribe_stream(stream, 0), 300)]
-            await store.read(stream, limit=1)
-        seen = await asyncio.gather(*readers)
-        await writing
-        assert all(seqs(one) == list(range(1, 301)) for one in seen)
-
-    async def test_500_subscribers_are_handed_the_same_events_not_copies(self, store: EventStore) -> None:
-        stream = some_stream()
-        subscriptions = [store.subscribe(0) for _ in range(250)] + [
-            store.subscribe_stream(stream, 0) for _ in range(250)
-        ]
-        await asyncio.gather(*map(caught_up, subscriptions))
-        await store.append(stream, events(2), 0)
-        received = await asyncio.gather(*(take(batches, 2) for batches in subscriptions))
-        assert len({id(one) for taken in received for one in taken}) == 2
-        await asyncio.gather(*(batches.aclose() for batches in subscriptions))
-
-    async def test_w3_a_reader_that_stops_reading_is_cut_off_and_others_are_not(self, store: EventStore) -> None:
-        stream, large = some_stream(), "x" * (MAX_EVENT_BYTES - 100)
-        async with aclosing(store.subscribe(0)) as slow, aclosing(store.subscribe_stream(stream, 0)) as fast:
-            await asyncio.gather(caught_up(slow), caught_up(fast))
-            for n in range(60):
-                await store.append(stream, [event(large)], n)
-                await take(fast, 1)
-            with pytest.raises(SlowSubscriber):
-                await take(slow, 60)
-        async with aclosing(store.subscribe(0)) as again:
-            assert seqs(await take(again, 60)) == list(range(1, 61))
-
-    async def test_a_waiting_subscription_ends_when_it_is_cancelled(self, store: EventStore) -> None:
-        started = asyncio.Event()
-
-        async def listen(batches: AsyncGenerator[Batch, None]) -> None:
-            async with aclosing(batches):
-                async for _ in batches:
-                    started.set()
-
-        for batches in (store.subscribe(0), store.subscribe_stream(some_stream(), 0)):
-            started.clear()
-            listening = asyncio.create_task(listen(batches))
-            await started.wait()
-            listening.cancel()
-            async with asyncio.timeout(1):
-                await asyncio.wait({listening})
-            assert listening.cancelled()
-
-    async def test_closing_the_store_ends_its_subscriptions(self, open_store: OpenStore) -> None:
-        async def listen(batches: AsyncGenerator[Batch, None], ready: asyncio.Event) -> str:
-            async for _ in batches:
-                ready.set()
-            return "ended"
-
-        async with open_store() as store:
-            ready = [asyncio.Event(), asyncio.Event()]
-            subscriptions = [store.subscribe(0), store.subscribe_stream(some_stream(), 0)]
-            listening = [asyncio.create_task(listen(*pair)) for pair in zip(subscriptions, ready, strict=True)]
-            await asyncio.gather(*(event.wait() for event in ready))
-        async with asyncio.timeout(PATIENCE):
-            assert await asyncio.gather(*listening) == ["ended", "ended"]
-
     async def test_a_deleted_stream_is_empty_and_takes_no_more(self, store: EventStore) -> None:
         stream, appended = some_stream(), events(3)
         await store.append(stream, appended, 0)
@@ -443,17 +248,6 @@ class EventStoreContract:
         )
         assert isinstance(lost, StreamDeleted)
         assert isinstance(kept, Appended)
-
-    async def test_subscribers_learn_of_a_delete(self, store: EventStore) -> None:
-        stream = some_stream()
-        await store.append(stream, events(2), 0)
-        async with aclosing(store.subscribe_stream(stream, 0)) as before, aclosing(store.subscribe(0)) as everything:
-            await asyncio.gather(caught_up(before), caught_up(everything))
-            await store.delete(stream)
-            assert [one.type for one in await take(before, 1)] == [STREAM_DELETED]
-            assert [one.type for one in await take(everything, 1)] == [STREAM_DELETED]
-        async with aclosing(store.subscribe_stream(stream, 0)) as after:
-            assert [one.type for one in await take(after, 1)] == [STREAM_DELETED]
 
     async def test_l14_a_log_has_one_identity_however_many_ask_at_once(self, open_store: OpenStore) -> None:
         async with open_store() as store:

@@ -10,7 +10,7 @@ from infra.memory_event_store import MemoryEventStore
 from tests.contract.event_store_contract import EventStoreContract
 
 if TYPE_CHECKING:
-    from tests.contract.event_store_contract import OpenStore
+    from tests.contract.samples import OpenStore
 
 
 class TestMemoryEventStore(EventStoreContract):

@@ -16,22 +16,13 @@ import pytest
 
 from domain.event_store import Appended, StoredEvent, StoreError, StreamMoved
 from infra.postgres_event_store import PostgresEventStore
-from tests.contract.event_store_contract import (
-    PATIENCE,
-    EventStoreContract,
-    caught_up,
-    event,
-    events,
-    outcome,
-    seqs,
-    some_stream,
-    take,
-)
+from tests.contract.event_store_contract import EventStoreContract
+from tests.contract.samples import PATIENCE, caught_up, event, events, outcome, seqs, some_stream, take
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.contract.event_store_contract import OpenStore
+    from tests.contract.samples import OpenStore
 
 ROOT = Path(__file__).parents[2]
 TERMINATE_OTHERS = """

@@ -1,0 +1,60 @@
+"""What the tests of event stores append, and how they wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, TypeAlias
+from uuid import uuid4
+
+from domain.event_store import NewEvent, StreamDeleted, StreamMoved
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from domain.event_store import Appended, Batch, EventStore, StoredEvent
+
+    OpenStore: TypeAlias = Callable[[], AbstractAsyncContextManager[EventStore]]
+
+PATIENCE = 20.0
+"""Seconds within which anything that a test waits for must have happened."""
+
+
+def event(text: str = "hello") -> NewEvent:
+    return NewEvent(uuid4(), "user_msg", json.dumps({"text": text}), '{"actor": "ada"}')
+
+
+def events(count: int) -> list[NewEvent]:
+    return [event(str(n)) for n in range(count)]
+
+
+def some_stream() -> str:
+    return f"conversation-{uuid4()}"
+
+
+def seqs(stored: list[StoredEvent]) -> list[int]:
+    return [one.seq for one in stored]
+
+
+async def outcome(append: Awaitable[Appended]) -> Appended | Exception:
+    try:
+        return await append
+    except (StreamMoved, StreamDeleted, ValueError) as refusal:
+        return refusal
+
+
+async def take(batches: AsyncGenerator[Batch, None], count: int) -> list[StoredEvent]:
+    """Read `count` events, or more if the last batch has more."""
+    taken: list[StoredEvent] = []
+    async with asyncio.timeout(PATIENCE):
+        while len(taken) < count:
+            taken += (await anext(batches)).events
+    return taken
+
+
+async def caught_up(batches: AsyncGenerator[Batch, None]) -> Batch:
+    async with asyncio.timeout(PATIENCE):
+        while not (batch := await anext(batches)).caught_up:
+            pass
+        return batch
