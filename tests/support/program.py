@@ -55,7 +55,11 @@ class Program:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            self._process.kill()
+            self._process.terminate()
+            try:
+                self._process.wait(15)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
         self._finish()
 
     def wait_for(self, text: str, within: float = PATIENCE_S) -> str:
