@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from tests.support.model_fixtures import litellm_model, model_server
 from tests.support.postgres import database_url, empty_database_url, postgres_server, template_database
+from tests.support.system import system
 
-__all__ = ["database_url", "empty_database_url", "postgres_server", "template_database"]
+__all__ = [
+    "database_url",
+    "empty_database_url",
+    "litellm_model",
+    "model_server",
+    "postgres_server",
+    "system",
+    "template_database",
+]

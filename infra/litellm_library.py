@@ -1,0 +1,113 @@
+"""LiteLLM itself: imported when first needed, told to keep quiet and off the network, and asked for prices."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import logging
+import os
+import sys
+from functools import cache
+from typing import Any
+
+import orjson
+
+from domain.usage import Usage
+
+OFFLINE = ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS")
+"""Variables without which it fetches files from GitHub."""
+TALKATIVE = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore")
+"""Loggers that would write messages, keys and URLs into our log."""
+
+CANNED = b"".join(
+    b"data: %b\n\n" % orjson.dumps({"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"} | chunk)
+    for chunk in (
+        {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "hello"}, "finish_reason": None}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+        {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}},
+    )
+)
+"""A reply in the format of OpenAI's chat completions."""
+
+
+@cache
+def load_litellm() -> Any:
+    """Import LiteLLM: 4 to 5 seconds and 190 MB the first time, so only ever in its own thread."""
+    for variable in OFFLINE:
+        os.environ[variable] = "True"
+    litellm: Any = importlib.import_module("litellm")
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    litellm.disable_hf_tokenizer_download = True
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return litellm
+
+
+async def warm_litellm() -> None:
+    """Import it, and make a call that ends at a fake transport, for the first call loads much more."""
+    litellm = load_litellm()
+    httpx, openai = importlib.import_module("httpx"), importlib.import_module("openai")
+
+    def answer(_: Any) -> Any:
+        return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=CANNED)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        chunks = await litellm.acompletion(
+            model="openai/warm-up",
+            messages=[{"role": "user", "content": "hello"}],
+            tools=[{"type": "function", "function": {"name": "warm_up", "parameters": {"type": "object"}}}],
+            stream=True,
+            stream_options={"include_usage": True},
+            client=openai.AsyncOpenAI(api_key="none", base_url="http://warm-up.invalid/v1", http_client=http),
+        )
+        async for _ in chunks:
+            pass
+
+
+async def close_clients() -> None:
+    """Close the HTTP clients that LiteLLM keeps for the running loop, and make it forget them."""
+    litellm = sys.modules.get("litellm")
+    if litellm is None:
+        return
+    kept = litellm.in_memory_llm_clients_cache.cache_dict
+    vars(litellm).pop("module_level_aclient", None)  # one of them, that would outlive its closing
+    mine = f"-{id(asyncio.get_running_loop())}"
+    for key in [key for key in kept if key.endswith(mine)]:
+        closing = kept.pop(key).close()
+        if inspect.isawaitable(closing):
+            await closing
+
+
+def usage_of(chunks: Any, model: str) -> Usage | None:
+    """Return what the provider reported in a stream so far: its newest report, for reports are cumulative.
+
+    LiteLLM makes usage up where none was reported (by counting tokens); only the chunks that it keeps tell.
+    """
+    reports = [chunk.usage for chunk in getattr(chunks, "chunks", None) or () if getattr(chunk, "usage", None)]
+    if not reports:
+        return None
+    newest = reports[-1]
+    return Usage(
+        model=model,
+        input_tokens=max(report.prompt_tokens or 0 for report in reports),
+        output_tokens=newest.completion_tokens or 0,
+        cached_tokens=max(_cached(report) for report in reports),
+        cost_usd=_cost(newest, model),
+    )
+
+
+def _cached(report: Any) -> int:
+    return getattr(report.prompt_tokens_details, "cached_tokens", None) or 0
+
+
+def _cost(report: Any, model: str) -> float | None:
+    """Return the provider's own figure, else LiteLLM's price list's; None for a model that it does not list."""
+    if isinstance(charged := getattr(report, "cost", None), int | float):
+        return float(charged)
+    try:
+        prompt, completion = load_litellm().cost_per_token(model=model, usage_object=report)
+    except Exception:  # it raises just that for what it has no price for
+        return None
+    return float(prompt + completion)
