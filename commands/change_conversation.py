@@ -69,7 +69,7 @@ def merged(target: Any, patch: Any) -> Any:
 def checked_settings(settings: dict[str, Any], toolset: Toolset) -> dict[str, Any]:
     """Return the settings as they are stored: only what is given; raises `InvalidInput` naming what is wrong."""
     try:
-        parsed = ConversationSettings.model_validate(settings)
+        parsed = ConversationSettings.model_validate(settings, strict=True)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         raise InvalidInput(".".join(["settings", *map(str, first["loc"])]), first["msg"]) from None

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from domain.conversation_settings import WhenBusy
 from domain.decisions import Message
 from domain.parts import Part, text_part
+from domain.text import clean
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -73,7 +74,7 @@ class SendMessage(BaseModel):
             else [Part.model_validate(part.model_dump(exclude_none=True)) for part in self.content]
         )
         return Message(
-            message_id=self.message_id or f"msg_{command_id.hex}",
+            message_id=clean(self.message_id) if self.message_id else f"msg_{command_id.hex}",
             content=parts,
             role=self.role,
             metadata=self.metadata,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+from domain.errors import ConversationNotFound
 from domain.events import UserMsg
 from domain.wire import decode
 from domain.working_set import WorkingSet
@@ -23,20 +25,24 @@ class ModelContext:
 
     def __init__(self, store: EventStore, session: Session) -> None:
         self._store, self._session = store, session
+        self._reading = asyncio.Lock()
         self._events: list[ConversationEvent] = []
         self._set: WorkingSet | None = None
         self._rendered_for: tuple[str | None, str] | None = None
         self._folded = 0
 
-    async def messages(self, *, system_prompt: str | None, model: str) -> tuple[list[dict[str, Any]], int]:
-        """Return the messages of a request made now, and the seq up to which it sees the log."""
-        events = await self._up_to_now()
+    async def refresh(self) -> int:
+        """Take in the log as it is now; returns the seq up to which `messages` see it."""
+        return len(await self._up_to_now())
+
+    def messages(self, *, system_prompt: str | None, model: str) -> list[dict[str, Any]]:
+        """Return the messages of a request to a model, as of the last `refresh`."""
         if self._set is None or self._rendered_for != (system_prompt, model):
             self._set, self._folded = WorkingSet(system_prompt=system_prompt, model=model), 0
             self._rendered_for = system_prompt, model
-        self._set.fold(events[self._folded :])
-        self._folded = len(events)
-        return self._set.messages(), self._folded
+        self._set.fold(self._events[self._folded :])
+        self._folded = len(self._events)
+        return self._set.messages()
 
     async def message_metadata(self, message_ids: Sequence[str]) -> dict[str, Any]:
         """Return the metadata of the newest of these messages."""
@@ -47,14 +53,15 @@ class ModelContext:
         return {}
 
     async def _up_to_now(self) -> list[ConversationEvent]:
-        """Read what is missing; `events[i]` has the seq i + 1."""
-        newest = self._session.newest
-        while len(self._events) + 1 < newest[0].seq:
-            page = await self._store.read(
-                self._session.stream, after=len(self._events), before=newest[0].seq, limit=PAGE, first=True
-            )
-            if not page:
-                break
-            self._events += [decode(event) for event in page]
-        self._events += newest[len(self._events) - newest[0].seq + 1 :]
-        return self._events
+        """Read what is missing, for one caller at a time; `events[i]` has the seq i + 1."""
+        async with self._reading:
+            newest = self._session.newest
+            while len(self._events) + 1 < newest[0].seq:
+                page = await self._store.read(
+                    self._session.stream, after=len(self._events), before=newest[0].seq, limit=PAGE, first=True
+                )
+                if not page:
+                    raise ConversationNotFound("the conversation was erased meanwhile")
+                self._events += [decode(event) for event in page]
+            self._events += newest[len(self._events) - newest[0].seq + 1 :]
+            return self._events

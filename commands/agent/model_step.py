@@ -32,10 +32,11 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
     settings, step, attempt, number = turn.settings, turn.step + 1, turn.attempt, turn.number
     tools = surroundings.toolset.existing(settings.get("tools"))
     model = settings.get("model") or surroundings.default_model
-    messages, context_seq = await context.messages(system_prompt=settings.get("system_prompt"), model=model)
+    context_seq = await context.refresh()
     at = LiveAt(session.conversation_id, number, step, attempt, 1)
 
     def request_for(name: str) -> ModelRequest:
+        messages = context.messages(system_prompt=settings.get("system_prompt"), model=name)
         return ModelRequest(name, messages, tools.definitions(), settings.get("model_params") or {})
 
     def show(delta: Delta) -> None:
