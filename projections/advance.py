@@ -21,10 +21,13 @@ TAKE_OVER = """
 update projections set epoch = %(epoch)s, status = case status when 'new' then 'running' else status end
 where name = %(name)s and version = %(version)s and epoch <= %(epoch)s returning position
 """
+# a commit that waits for no disk: what a crash takes away it takes whole, checkpoint included, and it is folded again
 MOVE = """
-update projections set position = %(position)s, updated_at = clock_timestamp(), status = 'running', error = null,
+with quick as materialized (select set_config('synchronous_commit', 'off', true))
+update projections set position = %(position)s, updated_at = clock_timestamp(), error = null,
+    status = case status when 'failing' then 'running' else status end,
     skipped_position = coalesce(skipped_position, %(skipped)s)
-from unnest(%(names)s::text[], %(epochs)s::bigint[]) as led (name, epoch)
+from quick, unnest(%(names)s::text[], %(epochs)s::bigint[]) as led (name, epoch)
 where projections.name = led.name and projections.epoch = led.epoch and projections.position = %(after)s
 returning projections.name
 """
@@ -60,12 +63,8 @@ async def take_over(connection: AsyncConnection, led: Led) -> int:
 
 
 async def advance(connection: AsyncConnection, leds: Sequence[Led], span: Span) -> None:
-    """Fold a span into projections whose checkpoint is at its beginning; raises `NotLeading` if one is not.
-
-    A commit needs no disk: what a crash takes away it takes away whole, checkpoint included, and it is folded again.
-    """
+    """Fold a span into projections whose checkpoint is at its beginning; raises `NotLeading` if one is not."""
     async with connection.pipeline(), connection.transaction():
-        await connection.execute("set local synchronous_commit = off")
         moved = await connection.execute(
             MOVE,
             {

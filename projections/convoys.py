@@ -49,19 +49,19 @@ class Convoys:
 
     async def follow(self, led: Led) -> None:
         """Project until another process leads. What fails is tried again, for ever, and the reason recorded."""
-        alone, pause = False, FIRST_PAUSE_S
+        alone, pause, position, failed_at = False, FIRST_PAUSE_S, -1, -1
         while True:
             try:
                 async with self._database.connection() as connection:
                     position = await take_over(connection, led)
                 alone = await self._travel(led, position, alone=alone)
-                pause = FIRST_PAUSE_S
             except NotLeading:
                 return
             except Exception as error:
                 await self._record(led, error)
+                pause = min(pause * 2, LONGEST_PAUSE_S) if position == failed_at else FIRST_PAUSE_S
+                alone, failed_at = True, position
                 await asyncio.sleep(pause * random.uniform(0.5, 1))
-                alone, pause = True, min(pause * 2, LONGEST_PAUSE_S)
 
     async def _travel(self, led: Led, position: int, *, alone: bool) -> bool:
         """Move on with those who wait at the position; True if that failed and should be tried alone."""

@@ -51,8 +51,9 @@ class Feed:
                     async for batch in batches:
                         self._take(batch)
                         pause = 0.05
-            except (StoreError, SlowSubscriber) as error:
-                logger.warning("lost the log, subscribing again: %s", error, extra={"action": "feed_lost"})
+            except Exception as error:
+                unexpected = not isinstance(error, (StoreError, SlowSubscriber))
+                logger.warning("subscribing anew: %s", error, exc_info=unexpected, extra={"action": "feed_lost"})
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_S)
 

@@ -23,6 +23,8 @@ _conversation_of = lru_cache(maxsize=10_000)(conversation_of)
 class Span:
     """What the log holds after position `after` up to and including `position`.
 
+    `conversations` ascend by their ids, so that all writers lock rows in one order.
+
     `deleted` are conversations whose stream was deleted in it, `skipped` is the position of the first event of a type
     that this code does not know.
     """
@@ -41,7 +43,11 @@ class Span:
                 self.deleted.append(entry.deleted)
             elif self.skipped is None:
                 self.skipped = entry.position
-        self.conversations: Mapping[UUID, Sequence[Event]] = conversations
+        self.conversations: Mapping[UUID, Sequence[Event]] = dict(sorted(conversations.items(), key=_by_id))
+
+
+def _by_id(item: tuple[UUID, Sequence[Event]]) -> int:
+    return item[0].int
 
 
 class Entry:

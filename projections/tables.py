@@ -43,8 +43,8 @@ class Table:
         self._loads = still_open != "false"
         arrays = ", ".join(f"%b::{'text[]::' if kind in JSON else ''}{kind}[]" for kind in self.types)
         changes = ", ".join(f"{column} = excluded.{column}" for column in self.columns if column not in self.key)
-        self._upsert = f"insert into {name} ({listed}) select * from unnest({arrays}) on conflict ({key}) "
-        self._upsert += f"do update set {changes}" if changes else "do nothing"
+        self._upsert = f"insert into {name} ({listed}) select {listed} from unnest({arrays}) as changed ({listed}) "
+        self._upsert += f"on conflict ({key}) do update set {changes}" if changes else "on conflict do nothing"
         self._forget = f"delete from {name} where conversation_id = any(%b)"
         self._remove = f"delete from {name} where ({key}) = ({', '.join(['%s'] * len(self.key))})"
 
@@ -60,14 +60,14 @@ class Table:
         return [dict(zip(self.columns, values, strict=True)) for values in found]
 
     async def upsert(self, connection: AsyncConnection, rows: Sequence[Row]) -> None:
-        """Insert or replace rows, in the order of their keys, so that writers who meet don't deadlock."""
-        values = [self.values(row) for row in sorted(rows, key=self._key_of)]
+        """Insert or replace rows, in one statement that locks them in their order."""
+        values = map(self.values, rows)
         await connection.execute(self._upsert, list(map(list, zip(*values, strict=True))), prepare=True)
 
     async def remove(self, connection: AsyncConnection, keys: Iterable[tuple[Any, ...]]) -> None:
         """Delete the rows of these keys (the conversation first)."""
         async with connection.cursor() as cursor:
-            await cursor.executemany(self._remove, sorted(keys))
+            await cursor.executemany(self._remove, list(keys))
 
     async def forget(self, connection: AsyncConnection, conversations: Sequence[UUID]) -> None:
         """Delete all rows of these conversations."""
@@ -79,9 +79,6 @@ class Table:
             to_json(row[column]).decode() if column in self._json and row[column] is not None else row[column]
             for column in self.columns
         ]
-
-    def _key_of(self, row: Row) -> tuple[Any, ...]:
-        return tuple(row[column] for column in self.key)
 
 
 def _quoted(value: str) -> str:

@@ -63,6 +63,7 @@ def total(reported: Iterable[Report], so_far: dict[str, Any] | None = None) -> d
 
 
 def _report(purpose: str, turn: int | None, usage: dict[str, Any], model: str | None) -> Report:
+    cost = usage.get("cost_usd")
     return Report(
         purpose,
         turn,
@@ -71,7 +72,7 @@ def _report(purpose: str, turn: int | None, usage: dict[str, Any], model: str | 
         usage.get("input_tokens", 0),
         usage.get("output_tokens", 0),
         usage.get("cached_tokens", 0),
-        usage.get("cost_usd"),
+        None if cost is None else float(cost),
     )
 
 
