@@ -59,8 +59,10 @@ class StreamClient:
         try:
             await self._together(say, beside)
             await self._in_time(self._response.write_eof())
-        except* (ConnectionError, ClientConnectionError, _SlowClient, SlowSubscriber, StoreError) as gone:
-            reasons = ", ".join(type(error).__name__ for error in gone.exceptions)
+        except* (ConnectionError, ClientConnectionError):
+            logger.debug("the client of a stream left", extra={"action": "stream_left"})
+        except* (_SlowClient, SlowSubscriber, StoreError) as cut:
+            reasons = ", ".join(type(error).__name__.lstrip("_") for error in cut.exceptions)
             logger.info("cut a stream off: %s", reasons, extra={"action": "stream_cut"})
             self.cut_off()
         return self._response
