@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import time
-from contextvars import ContextVar
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -13,6 +12,7 @@ from aiohttp import web
 
 from api.routing import route_of
 from api.telemetry import telemetry_of
+from commands.log_context import log_with, logged_ids
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HEADER = "X-Request-Id"
-REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""The request that the current task works for."""
 _ACCEPTABLE = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 
 
@@ -29,7 +27,9 @@ _ACCEPTABLE = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 async def correlate(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Run the request under its id; neither the log nor the metrics hold anything of its content."""
     given = request.headers.get(HEADER, "")
-    REQUEST_ID.set(given if _ACCEPTABLE.fullmatch(given) else uuid4().hex)
+    log_with(request_id=given if _ACCEPTABLE.fullmatch(given) else uuid4().hex)
+    if conversation_id := request.match_info.get("conversation_id"):
+        log_with(conversation_id=conversation_id)
     route = route_of(request)
     path = route.path if route else "(none)"
     began = time.perf_counter()
@@ -53,7 +53,6 @@ async def correlate(request: web.Request, handler: Handler) -> web.StreamRespons
                 "route": path,
                 "status": status,
                 "milliseconds": round(took * 1000, 1),
-                "request_id": REQUEST_ID.get(),
             },
         )
 
@@ -63,5 +62,10 @@ async def name_request(request: web.Request, response: web.StreamResponse) -> No
 
     No other answer carries it, so that what a caller may not see looks the same as what does not exist.
     """
-    if (HEADER in request.headers or response.status >= 500) and (request_id := REQUEST_ID.get()):
-        response.headers[HEADER] = request_id
+    if HEADER in request.headers or response.status >= 500:
+        response.headers[HEADER] = request_id()
+
+
+def request_id() -> str:
+    """Return the id of the request that the current task works for."""
+    return str(logged_ids().get("request_id", ""))

@@ -53,11 +53,10 @@ def _operations(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"<p>{escape(operation['summary'])} {escape(operation.get('description', ''))}</p>"
             yield from _parameters(operation["parameters"])
             if body := operation.get("requestBody"):
-                yield f"Body{_json(body['content']['application/json']['schema'])}"
+                yield f"<p>Body {_schema(body['content']['application/json']['schema'])}"
             for status, answer in operation["responses"].items():
                 for media_type, content in answer.get("content", {}).items():
-                    yield f"Answer {status} <code>{escape(media_type)}</code>"
-                    yield _json(content["schema"]) if content["schema"] else "<br>"
+                    yield f"<p>Answer {status} <code>{escape(media_type)}</code> {_schema(content['schema'])}"
             yield "</article>"
 
 
@@ -69,6 +68,15 @@ def _parameters(parameters: list[dict[str, Any]]) -> Iterator[str]:
             for item in parameters
         )
         yield f"<table>{''.join(rows)}</table>"
+
+
+def _schema(schema: Mapping[str, Any]) -> str:
+    if not schema:
+        return ""
+    if schema.keys() == {"$ref"}:
+        name = escape(schema["$ref"].rpartition("/")[2])
+        return f"<a href='#{name}'>{name}</a>"
+    return _json(schema)
 
 
 def _json(schema: Any) -> str:

@@ -118,10 +118,19 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         schema = route.query.model_json_schema()
         required = schema.get("required", ())
         found += [
-            {"name": name, "in": "query", "required": name in required, "schema": field}
+            {"name": name, "in": "query", "required": name in required, "schema": _in_query(field)}
             for name, field in schema.get("properties", {}).items()
         ]
     if route.body is not None:
         key = {"type": "string", "minLength": 1, "maxLength": idempotency.LONGEST_KEY}
         found.append({"name": idempotency.HEADER, "in": "header", "required": False, "schema": key})
     return found
+
+
+def _in_query(field: dict[str, Any]) -> dict[str, Any]:
+    """Leave out null, which no query can say, and the title, which is the name again."""
+    kept = {key: value for key, value in field.items() if key not in ("title", "anyOf")}
+    for choice in field.get("anyOf", ()):
+        if choice != {"type": "null"}:
+            kept = {**choice, **{key: value for key, value in kept.items() if value is not None}}
+    return kept

@@ -11,7 +11,7 @@ from psycopg import InterfaceError, OperationalError
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 from pydantic_core import to_json
 
-from api.correlation import REQUEST_ID
+from api.correlation import request_id
 from api.errors import (
     BodyTooLarge,
     FieldError,
@@ -125,9 +125,9 @@ def problem(error: Exception) -> web.Response:
         case errors.InvalidInput():
             body["errors"] = [FieldError(error.field, error.message)._asdict()]
     if kind.status >= 500:
-        body["request_id"] = REQUEST_ID.get()
+        body["request_id"] = request_id()
         level, cause = (logging.ERROR, error) if kind is _UNEXPECTED else (logging.WARNING, None)
-        extra = {"action": "problem", "problem": kind.type, "request_id": REQUEST_ID.get()}
+        extra = {"action": "problem", "problem": kind.type}
         logger.log(level, "%s: %s", kind.title, type(error).__name__, exc_info=cause, extra=extra)
     headers = dict(kind.headers)
     if isinstance(error, web.HTTPMethodNotAllowed):

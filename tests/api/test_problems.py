@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,6 +14,7 @@ from api.problems import KINDS, problem
 from api.routing import Route
 from domain import errors
 from domain.errors import DomainError
+from infra.log_setup import JsonLines
 from tests.api.conftest import api_keys, running
 
 if TYPE_CHECKING:
@@ -86,17 +88,21 @@ async def test_the_log_of_a_request_has_its_id_and_route_and_nothing_of_its_cont
     api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = await api.new_conversation()
+    caplog.clear()
     caplog.set_level(logging.INFO)
+    caplog.handler.setFormatter(JsonLines())
 
     answer = await api(
         "POST", f"{path}/messages", json={"content": "s3cret"}, headers={"X-Request-Id": "mine", "Idempotency-Key": "k"}
     )
 
     assert answer.headers["X-Request-Id"] == "mine"
-    (record,) = [record for record in caplog.records if getattr(record, "request_id", None) == "mine"]
-    assert vars(record)["route"] == "/v1/conversations/{conversation_id}/messages"
-    assert vars(record)["status"] == 202
-    assert all("s3cret" not in str(vars(record)) and "ada" not in record.getMessage() for record in caplog.records)
+    lines = [json.loads(line) for line in caplog.text.splitlines()]
+    (line,) = [line for line in lines if line.get("request_id") == "mine"]
+    assert (line["route"], line["status"]) == ("/v1/conversations/{conversation_id}/messages", 202)
+    assert line["conversation_id"] == path.rpartition("/")[2]
+    assert "s3cret" not in caplog.text
+    assert "ada" not in caplog.text
 
 
 async def test_an_id_that_could_forge_lines_of_the_log_is_replaced(api: Api, caplog: pytest.LogCaptureFixture) -> None:
