@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
@@ -51,13 +52,8 @@ class Followed:
 
     @property
     def question(self) -> OpenCall | None:
-        """The call that has waited longest for an answer."""
-        return next((call for call in self._state.calls.values() if call.question), None)
-
-    @property
-    def busy(self) -> bool:
-        """Whether the agent has something to do, or waits in the middle of it."""
-        return self._state.busy
+        """The call that has waited longest for an answer, as it stands now."""
+        return next((replace(call) for call in self._state.calls.values() if call.question), None)
 
     def asks(self, call: OpenCall) -> bool:
         """Say whether this call still waits for the answer to the question that it had."""
@@ -66,9 +62,7 @@ class Followed:
 
     async def rested(self, seq: int) -> None:
         """Wait until everything up to a seq was shown and the agent is done, or asks; raises what ended the stream."""
-        while not (
-            self._caught_up and self._state.version >= seq and (self.question is not None or not self._state.busy)
-        ):
+        while not (self._caught_up and self._state.version >= seq and (self.question or not self._state.busy)):
             if self._following is not None and self._following.done():
                 return self._following.result()
             self._changed.clear()

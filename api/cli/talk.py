@@ -62,7 +62,10 @@ class Talk:
     async def _ask(self, prompt: str, prefill: str = "") -> str | None:
         self._prompting, self._stop = True, None
         try:
-            return await self._lines.next(prompt, prefill)
+            if not self._lines.interactive:
+                return await self._lines.next(prompt)
+            with self._transcript.prompting(lambda: prompt + self._lines.typed_so_far()):
+                return await self._lines.next(prompt, prefill)
         finally:
             self._prompting = False
 
@@ -101,6 +104,9 @@ class Talk:
         self._seq = answer["seq"]
 
     async def _decide(self, call: OpenCall, line: str) -> None:
+        if self._followed is None or not self._followed.asks(call):
+            self._transcript.note("that was decided meanwhile")
+            return
         try:
             body = decision(call, line)
         except EditWanted:
@@ -108,9 +114,6 @@ class Talk:
             if not (arguments or "").strip():
                 return
             body = edit(arguments or "")
-        if self._followed is None or not self._followed.asks(call):
-            self._transcript.note("that was decided meanwhile")
-            return
         answer = await self._remote.call("POST", f"{self._path}/tool-calls/{call.tool_call_id}/resolution", body)
         self._seq = answer["seq"]
 

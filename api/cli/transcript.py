@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -12,9 +13,10 @@ from domain import events
 from domain.parts import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 LONGEST_RESULT = 400
+CLEAR_LINE = "\r\x1b[K"
 AGENT, PERSON, THOUGHT = "agent: ", "you: ", "thinking: "
 
 
@@ -22,21 +24,39 @@ class Transcript:
     """Writes to standard output; what others said cannot steer the terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._console = console or Console(highlight=False, markup=False, emoji=False)
         self._names: dict[str, str] = {}
         self._at_line_start = True
         self._step: tuple[int, int] | None = None
         self._said: dict[str, str] = {}
         self._kind = ""
+        self._unheard: tuple[int, int] | None = None
+        self._prompt: Callable[[], str] | None = None
         self.mine: set[str] = set()
         """The ids of messages that are on the screen already, where they were typed."""
 
     def note(self, text: str, style: str = "dim") -> None:
         """Write a remark of the program's."""
-        self._line(text, style)
+        with self._above_prompt():
+            self._line(text, style)
 
     def event(self, event: events.ConversationEvent) -> None:
         """Write what an event says, if it says something to people."""
+        with self._above_prompt():
+            self._event(event)
+
+    @contextmanager
+    def prompting(self, shown: Callable[[], str]) -> Iterator[None]:
+        """Write above a line that is being typed; `shown` returns its prompt and what is typed so far."""
+        self._finish_line()
+        self._prompt = shown
+        try:
+            yield
+        finally:
+            self._prompt = None
+            self._at_line_start = True
+
+    def _event(self, event: events.ConversationEvent) -> None:
         match event:
             case events.UserMsg():
                 if event.message_id not in self.mine:
@@ -65,6 +85,10 @@ class Transcript:
     def live(self, name: str, said: Mapping[str, Any]) -> None:
         """Write a delta, or what a partial has beyond what was written."""
         step = said["turn"], said["step"]
+        if self._prompt is not None:
+            self._unheard = step  # words would run into what is typed: the reply comes whole
+        if step == self._unheard:
+            return
         if step != self._step:
             self._step, self._said, self._kind = step, {}, ""
         kind, text, before = said["kind"], said["text"], self._said.get(said["kind"], "")
@@ -110,17 +134,29 @@ class Transcript:
     def _name(self, event: events.Resolution | events.ToolResult) -> str:
         return self._names.get(event.tool_call_id, event.tool_call_id)
 
+    @contextmanager
+    def _above_prompt(self) -> Iterator[None]:
+        if self._prompt is None:
+            yield
+            return
+        self._console.file.write(CLEAR_LINE)
+        self._at_line_start = True
+        yield
+        self._finish_line()
+        self._console.file.write(self._prompt())
+        self._console.file.flush()
+
     def _line(self, text: str, style: str) -> None:
         self._finish_line()
         self._kind = ""
-        self._write(printable(text) + "\n", style)
+        self._write(printable(text) + "\n", style, soft_wrap=not self._console.is_terminal)
 
     def _finish_line(self) -> None:
         if not self._at_line_start:
             self._write("\n", None)
 
-    def _write(self, text: str, style: str | None) -> None:
-        self._console.print(text, style=style, end="")
+    def _write(self, text: str, style: str | None, *, soft_wrap: bool = True) -> None:
+        self._console.print(text, style=style, end="", soft_wrap=soft_wrap)
         self._console.file.flush()
         self._at_line_start = text.endswith("\n")
 

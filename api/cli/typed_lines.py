@@ -9,6 +9,11 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+try:
+    import readline
+except ImportError:  # a Python without it: lines are edited as the terminal does
+    readline = None  # type: ignore[assignment]  # looked at before each use
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
@@ -36,6 +41,11 @@ class TypedLines:
         threading.Thread(target=read, daemon=True).start()
         return await line
 
+    @staticmethod
+    def typed_so_far() -> str:
+        """Return what is on the terminal of the line that is being typed."""
+        return readline.get_line_buffer() if readline else ""
+
     @contextmanager
     def editing(self) -> Iterator[None]:
         """Leave the terminal as it was found, also when a line is left half typed."""
@@ -52,11 +62,7 @@ class TypedLines:
 
 
 def _typed(prompt: str, prefill: str) -> str | None:
-    try:
-        import readline
-    except ImportError:  # a Python without it: lines are edited as the terminal does
-        pass
-    else:
+    if readline:
         readline.set_startup_hook(lambda: readline.insert_text(prefill))
     try:
         return input(prompt)

@@ -106,6 +106,20 @@ def test_b1_a_conversation_is_resumed_with_its_history_and_its_open_question(url
     assert lines[-4:-1] == ["(cancelled)", "you: hello again", "agent: You said: hello again"]
 
 
+def test_h2_an_answer_to_what_was_decided_elsewhere_is_not_sent(url: str) -> None:
+    with Program("chat", "--url", url) as chat:
+        chat.type("ask me something")
+        conversation = chat.wait_for("conversation ").split()[-1]
+        chat.wait_for("  ? What is your favourite colour?")
+        run("chat", conversation, "--url", url, typed="/reject from elsewhere\n")
+        chat.wait_for("agent: You answered: A person rejected this call. Reason: from elsewhere.")
+        chat.type("green")
+        ended = chat.end()
+
+    assert ended.exit_code == 0
+    assert ended.stdout.splitlines()[-2] == "that was decided meanwhile"
+
+
 def test_what_a_model_or_tool_says_cannot_steer_the_terminal(url: str) -> None:
     ended = run("chat", "--url", url, typed="beep \x1b]0;title\x07 \x1b[2J\n")
 
