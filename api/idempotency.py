@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
-COMMANDS = UUID("8f0d3f5e-0c0b-5f0e-9d5c-4f6d1c6c2f5b")
+COMMANDS = UUID("3ac2588a-5041-4171-9a04-55d752bf2896")
 """The namespace of command ids. They are in logs: it never changes."""
 
 
