@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.support.model_fixtures import litellm_model, model_server
 from tests.support.postgres import database_url, empty_database_url, postgres_server, template_database
+from tests.support.real_model import real_model_server
 from tests.support.system import system
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "litellm_model",
     "model_server",
     "postgres_server",
+    "real_model_server",
     "system",
     "template_database",
 ]

@@ -38,7 +38,7 @@ class RemoteModelServer:
 
     async def reset(self) -> None:
         """Forget script, gates and requests."""
-        await self._post("reset", None)
+        await self._post("reset", [])
 
     async def requests(self, at_least: int = 0, *, timeout_s: float = 10) -> list[Received]:
         """Wait until so many requests have come."""

@@ -1,0 +1,86 @@
+"""A real model behind a real server: what no script can promise."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from commands.agent.model import Delta, ModelRequest
+from domain.parts import text_of
+from infra.litellm_model import LiteLLMModel
+from tests.support.model_streams import failure_of, reply_of
+from tests.support.real_model import MODEL
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.real_model
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Get the weather in a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+ASKED = {"role": "user", "content": "What is the weather in Paris? Use the tool."}
+EXACT = {"temperature": 0, "seed": 1, "max_tokens": 60}
+
+
+@pytest.fixture
+async def real_model(real_model_server: str) -> AsyncIterator[LiteLLMModel]:
+    model = LiteLLMModel(api_base=real_model_server, api_key="none")
+    yield model
+    await model.close()
+
+
+async def test_a_real_model_streams_its_words(real_model: LiteLLMModel) -> None:
+    asked = ModelRequest(MODEL, [{"role": "user", "content": "Tell me about the sea."}], params=EXACT)
+
+    deltas, reply = await reply_of(real_model, asked)
+
+    assert len(deltas) > 5
+    assert text_of(reply.content) == "".join(delta.text for delta in deltas)
+    assert reply.finish_reason in ("stop", "length")
+    assert reply.usage is not None
+    assert reply.usage.input_tokens > 5
+    assert 5 < reply.usage.output_tokens <= 60
+
+
+async def test_a_real_model_calls_a_tool_and_speaks_of_its_result(real_model: LiteLLMModel) -> None:
+    _, reply = await reply_of(real_model, ModelRequest(MODEL, [ASKED], [WEATHER], EXACT))
+
+    [requested] = reply.tool_requests
+    assert (requested.name, json.loads(requested.arguments)) == ("get_weather", {"city": "Paris"})
+
+    function = {"name": requested.name, "arguments": requested.arguments}
+    proposed = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c", "type": "function", "function": function}],
+    }
+    result = {"role": "tool", "tool_call_id": "c", "content": "sunny, 24 degrees"}
+    _, answer = await reply_of(real_model, ModelRequest(MODEL, [ASKED, proposed, result], params=EXACT))
+    assert any(word in text_of(answer.content) for word in ("sunny", "24", "Paris"))
+
+
+async def test_a_real_model_that_nobody_listens_to_any_more_stops_and_answers_the_next(
+    real_model: LiteLLMModel,
+) -> None:
+    long = ModelRequest(MODEL, [{"role": "user", "content": "Count to a million."}], params={"max_tokens": 3_000})
+    async with aclosing(real_model.stream(long)) as stream:
+        assert isinstance(await anext(stream), Delta)
+
+    async with asyncio.timeout(20):  # 3,000 tokens would take longer, and it has one slot
+        await reply_of(real_model, ModelRequest(MODEL, [ASKED], params={"max_tokens": 5}))
+
+
+async def test_a_real_model_refuses_what_is_longer_than_its_window(real_model: LiteLLMModel) -> None:
+    error = await failure_of(real_model, ModelRequest(MODEL, [{"role": "user", "content": "word " * 6_000}]))
+
+    assert (error.reason, error.retryable) == ("context_window", False)
