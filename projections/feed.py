@@ -11,32 +11,38 @@ from typing import TYPE_CHECKING, NoReturn
 
 from domain.event_store import SlowSubscriber, StoreError
 from domain.wire import STREAM
-from projections.span import Entry, Span
+from projections.span import Span
 
 if TYPE_CHECKING:
-    from domain.event_store import Batch, EventStore
+    from collections.abc import Sequence
+
+    from domain.event_store import Batch, EventStore, StoredEvent
 
 logger = logging.getLogger(__name__)
 
 PREFIXES = (STREAM,)
 SPAN_EVENTS = 500
 """A span has at most so many events."""
-RECENT_CHARS = 8 * 1024 * 1024
+RECENT_EVENTS, RECENT_CHARS = 2_000, 8 * 1024 * 1024
 """How much of the newest log is kept for those who are a little behind."""
-PAGES = 8
+PAGES = 4
+"""So many pages of history are kept for others who read it at the same time."""
 LONGEST_PAUSE_S = 2.0
 
 
 class Feed:
-    """Hands out the log in spans, to each reader from where it stands; readers at one place get the same objects."""
+    """Hands out the log in spans, to each reader from where it stands.
+
+    It keeps events as they are stored: what is parsed would be many objects for the garbage collector to look through.
+    """
 
     def __init__(self, store: EventStore) -> None:
         self._store = store
-        self._recent: deque[Entry] = deque()
+        self._recent: deque[StoredEvent] = deque()
         self._recent_chars = 0
         self._recent_after = self._position = -1  # `_recent` is all of the log between these; -1: not begun
         self._moved = asyncio.Event()
-        self._pages: OrderedDict[int, Span] = OrderedDict()
+        self._pages: OrderedDict[int, tuple[int, Sequence[StoredEvent]]] = OrderedDict()
         self._paging = asyncio.Lock()
 
     async def run(self) -> NoReturn:
@@ -67,34 +73,36 @@ class Feed:
             await moved.wait()
         if after < self._recent_after:
             return await self._page(after)
-        news = list(takewhile(lambda entry: entry.position > after, reversed(self._recent)))
-        entries = news[: -SPAN_EVENTS - 1 : -1]
-        position = entries[-1].position if len(news) > SPAN_EVENTS else self._position
-        return Span(after, position, entries)
+        news = list(takewhile(lambda event: event.position > after, reversed(self._recent)))
+        events = news[: -SPAN_EVENTS - 1 : -1]
+        position = events[-1].position if len(news) > SPAN_EVENTS else self._position
+        return Span(after, position, events)
 
     async def _page(self, after: int) -> Span:
         async with self._paging:
-            if (page := self._pages.get(after)) is None:
+            if after not in self._pages:
                 seen = self._position  # what is read now contains all up to here
                 stored = await self._store.read_all(after, limit=SPAN_EVENTS, prefixes=PREFIXES)
                 reached = stored[-1].position if stored else after
-                position = reached if len(stored) == SPAN_EVENTS else max(reached, seen)
-                page = self._pages[after] = Span(after, position, map(Entry, stored))
+                self._pages[after] = reached if len(stored) == SPAN_EVENTS else max(reached, seen), stored
                 if len(self._pages) > PAGES:
                     self._pages.popitem(last=False)
-            return page
+            return Span(after, *self._pages[after])
 
     def _take(self, batch: Batch) -> None:
-        for entry in map(Entry, batch.events):
-            self._recent.append(entry)
-            self._recent_chars += entry.size
+        self._recent.extend(batch.events)
+        self._recent_chars += sum(map(_size, batch.events))
         self._position = max(self._position, batch.position)
-        while self._recent_chars > RECENT_CHARS or len(self._recent) > 4 * SPAN_EVENTS:
+        while self._recent_chars > RECENT_CHARS or len(self._recent) > RECENT_EVENTS:
             oldest = self._recent.popleft()
-            self._recent_chars -= oldest.size
+            self._recent_chars -= _size(oldest)
             self._recent_after = oldest.position
         self._stir()
 
     def _stir(self) -> None:
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
+
+
+def _size(event: StoredEvent) -> int:
+    return len(event.data) + len(event.metadata)

@@ -90,11 +90,15 @@ class Projector:
                 await self._drop(key)
 
     async def _lead(self) -> None:
-        for key, projection in self._projections.items():
-            if key not in self._epochs and (epoch := await self._leases.acquire(key, self._holder, self._lease_s)):
-                self._epochs[key] = epoch
-                led = Led(projection, epoch)
-                self._tasks[key] = asyncio.create_task(self._convoys.follow(led), name=key)
+        led: dict[str, Led] = {}
+        try:
+            for key, projection in self._projections.items():
+                if key not in self._epochs and (epoch := await self._leases.acquire(key, self._holder, self._lease_s)):
+                    self._epochs[key] = epoch
+                    led[key] = Led(projection, epoch)
+        finally:  # together, so that those who stand at one place go on together
+            for key, one in led.items():
+                self._tasks[key] = asyncio.create_task(self._convoys.follow(one), name=key)
                 logger.info("leading %s", key, extra={"action": "projection_led"})
 
     async def _hand_back(self) -> None:

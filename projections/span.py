@@ -31,34 +31,21 @@ class Span:
 
     __slots__ = ("after", "conversations", "deleted", "position", "skipped")
 
-    def __init__(self, after: int, position: int, events: Iterable[Entry]) -> None:
+    def __init__(self, after: int, position: int, stored: Iterable[StoredEvent]) -> None:
         self.after, self.position = after, position
         conversations: dict[UUID, list[Event]] = defaultdict(list)
         self.deleted: list[UUID] = []
         self.skipped: int | None = None
-        for entry in events:
-            if entry.event is not None:
-                conversations[entry.event.conversation_id].append(entry.event)
-            elif entry.deleted is not None:
-                self.deleted.append(entry.deleted)
+        for event in stored:
+            conversation_id = _conversation_of(event.stream)
+            if conversation_id is not None and event.type in EVENT_TYPES:
+                conversations[conversation_id].append(Event(event, conversation_id))
+            elif conversation_id is not None and event.type == STREAM_DELETED:
+                self.deleted.append(conversation_id)
             elif self.skipped is None:
-                self.skipped = entry.position
+                self.skipped = event.position
         self.conversations: Mapping[UUID, Sequence[Event]] = dict(sorted(conversations.items(), key=_by_id))
 
 
 def _by_id(item: tuple[UUID, Sequence[Event]]) -> int:
     return item[0].int
-
-
-class Entry:
-    """One stored event as a span takes it: a conversation's event, a deletion, or neither (an unknown type)."""
-
-    __slots__ = ("deleted", "event", "position", "size")
-
-    def __init__(self, stored: StoredEvent) -> None:
-        self.position, self.size = stored.position, len(stored.data) + len(stored.metadata)
-        conversation_id = _conversation_of(stored.stream)
-        self.event: Event | None = None
-        self.deleted = conversation_id if stored.type == STREAM_DELETED else None
-        if conversation_id is not None and stored.type in EVENT_TYPES:
-            self.event = Event(stored, conversation_id)

@@ -16,7 +16,7 @@ from projections.agenda import AGENDA
 from projections.catalog import PROJECTIONS
 from projections.conversations import CONVERSATIONS
 from projections.display_messages import DISPLAY_MESSAGES
-from projections.span import Entry, Span
+from projections.span import Span
 from tests.support.given import asked, claimed, closed, history, said, started, stored
 from tests.support.projecting import fold_whole, interleaved
 from tests.support.random_log import random_log
@@ -93,7 +93,7 @@ async def test_p3_a_deleted_conversation_leaves_every_table(read_side: ReadSide)
 
 
 async def test_r1_a_batch_that_is_delivered_again_or_by_a_former_leader_is_refused(read_side: ReadSide) -> None:
-    span = Span(0, 5, map(Entry, TURN))
+    span = Span(0, 5, TURN)
     former, leader = Led(CONVERSATIONS, 1), Led(CONVERSATIONS, 2)
     async with read_side.database.connection() as connection:
         assert await take_over(connection, former) == 0
@@ -119,7 +119,7 @@ async def test_r1_a_fold_that_fails_leaves_neither_rows_nor_a_checkpoint(read_si
         for led in leds:
             await take_over(connection, led)
         with pytest.raises(ValueError, match="poison"):
-            await advance(connection, leds, Span(0, 5, map(Entry, TURN)))
+            await advance(connection, leds, Span(0, 5, TURN))
     assert await read_side.rows(CONVERSATIONS) == {}
     assert await read_side.execute("select distinct position from projections") == [(0,)]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from domain.wire import dumps
 from projections.projection import Rows
-from projections.span import Entry, Span
+from projections.span import Span
 from projections.tables import Table
 from tests.support.given import Fact, history, stored
 
@@ -78,7 +78,7 @@ class LiveTable:
 
     def deliver(self, batch: Sequence[StoredEvent]) -> None:
         """Fold a batch unless the checkpoint says that it was."""
-        span = Span(self._position, batch[-1].position, map(Entry, batch))
+        span = Span(self._position, batch[-1].position, batch)
         if batch[0].position <= self._position:
             return
         self._position = span.position
@@ -97,7 +97,7 @@ def fold_whole(projection: Projection, log: Iterable[StoredEvent]) -> dict[Key, 
     """Fold each conversation's events at once, as a rebuild does; return the rows by key, ascending."""
     table = Table(projection)
     folded: dict[Key, Row] = {}
-    for conversation_id, events in Span(0, 0, map(Entry, log)).conversations.items():
+    for conversation_id, events in Span(0, 0, log).conversations.items():
         rows = Rows(projection, conversation_id)
         projection.fold(rows, events)
         for key, row in rows.take_changes().items():
