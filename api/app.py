@@ -89,7 +89,7 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
     async with AsyncExitStack() as stack:
         stores = await stack.enter_async_context(opened_stores(settings))
         clock = await stack.enter_async_context(Clock(stores.database))
-        live = await stack.enter_async_context(PostgresLiveTurns(stores.database, stores.event_store))
+        live = await stack.enter_async_context(PostgresLiveTurns(stores.database))
         conversations = Conversations(
             stores.event_store, clock, PostgresReceipts(stores.database), PostgresWaker(stores.database)
         )

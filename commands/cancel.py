@@ -28,10 +28,12 @@ async def cancel(
     conversations: Conversations, partials: Partials, conversation_id: UUID, body: Cancel, context: CommandContext
 ) -> Receipt:
     """Stop the open turn, in one append that needs no worker; the answer's ``cancelled`` says if there was one."""
-    partial = await partials.partial_text(conversation_id)
+    partial = await partials.partial(conversation_id)
 
     def decide(conversation: Conversation, now: datetime) -> dict[str, Any]:
-        stopped = conversation.cancel(reason=body.reason, now=now, actor=context.scope.actor, partial_text=partial)
+        stopped = conversation.cancel(
+            reason=body.reason, now=now, actor=context.scope.actor, partial_text=partial.of(conversation)
+        )
         return {"cancelled": stopped}
 
     return await conversations.execute(conversation_id, context, decide)

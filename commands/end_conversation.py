@@ -32,10 +32,10 @@ async def end_conversation(
     context: CommandContext,
 ) -> Receipt:
     """End the conversation; what runs is stopped in the same append. Raises `ConversationEnded` if it was over."""
-    partial = await partials.partial_text(conversation_id)
+    partial = await partials.partial(conversation_id)
 
     def decide(conversation: Conversation, now: datetime) -> dict[str, Any]:
-        conversation.end(reason=body.reason, now=now, actor=context.scope.actor, partial_text=partial)
+        conversation.end(reason=body.reason, now=now, actor=context.scope.actor, partial_text=partial.of(conversation))
         return {}
 
     return await conversations.execute(conversation_id, context, decide)

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from domain.conversation import Conversation
+
 
 class Clock(Protocol):
     """The one clock of the whole system."""
@@ -53,9 +55,26 @@ class Waker(Protocol):
         ...
 
 
-class Partials(Protocol):
-    """What a reply that is being streamed has said so far."""
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What the reply of a step has said so far, while it is being streamed."""
 
-    async def partial_text(self, conversation_id: UUID) -> str | None:
-        """Return the text of the reply that is being written, None where none is."""
+    turn: int
+    step: int
+    text: str
+
+    def of(self, conversation: Conversation) -> str | None:
+        """Return the text if it is the reply that the conversation's open turn still lacks."""
+        turn = conversation.turn
+        return self.text if turn and (turn.number, turn.step + 1) == (self.turn, self.step) else None
+
+
+NOTHING_SAID = Partial(0, 0, "")
+
+
+class Partials(Protocol):
+    """What replies that are being streamed have said so far, in whatever process."""
+
+    async def partial(self, conversation_id: UUID) -> Partial:
+        """Return the newest partial reply of a conversation, `NOTHING_SAID` where none is known."""
         ...

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from commands.ports import NOTHING_SAID
 from domain.conversation_settings import WhenBusy
 from domain.decisions import Message
 from domain.parts import Part, text_part
@@ -94,12 +95,13 @@ async def send_message(
 
     Raises `ConversationBusy` (``reject``), `ConversationEnded`, `TooLarge`, and what `Conversations.execute` raises.
     """
-    partial = await partials.partial_text(conversation_id) if body.when_busy in (None, "interrupt") else None
+    may_interrupt = body.when_busy in (None, "interrupt")
+    partial = await partials.partial(conversation_id) if may_interrupt else NOTHING_SAID
 
     def decide(conversation: Conversation, now: datetime) -> dict[str, Any]:
         when_busy = body.when_busy or conversation.settings.get("when_busy") or "enqueue"
         message = body.message(context.command_id, when_busy)
-        conversation.send_message(message, now=now, actor=context.scope.actor, partial_text=partial)
+        conversation.send_message(message, now=now, actor=context.scope.actor, partial_text=partial.of(conversation))
         return {"message_id": message.message_id, "queued": conversation.queued}
 
     return await conversations.execute(conversation_id, context, decide)

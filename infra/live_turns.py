@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 import psycopg
 
+from commands.ports import NOTHING_SAID, Partial
 from domain.text import clean
-from domain.wire import stream_of
 from infra.database import DatabaseUnavailable
 from infra.live_messages import CHANNEL, PIECE_CHARS, LiveMessage, spoken_in
-from infra.spoken import Spoken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from commands.agent.live import Kind, LiveAt
-    from domain.event_store import EventStore
     from infra.database import Database
     from infra.live_messages import Try
 
@@ -90,6 +88,11 @@ class _Said:
         """Make a message of the present index."""
         return LiveMessage(self.at.conversation_id, spoken_in(self.at), self.index, kind, text)
 
+    def whole_text(self) -> str:
+        """Return the text so far, sent or not."""
+        pending = "".join(clean(piece) for kind, piece in self.pending if kind == "text")
+        return "".join(self.texts["text"]) + pending
+
 
 class PostgresLiveTurns:
     """The `LiveTurns` of a process, from ``async with`` on, in one event loop; it holds one connection.
@@ -98,8 +101,8 @@ class PostgresLiveTurns:
     loses or delays what is live, and nothing else.
     """
 
-    def __init__(self, database: Database, event_store: EventStore) -> None:
-        self._database, self._event_store = database, event_store
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._said: dict[UUID, _Said] = {}
         self._done: dict[UUID, Try] = {}
         self._stirred = asyncio.Event()
@@ -131,19 +134,17 @@ class PostgresLiveTurns:
             self._done[conversation_id] = spoken_in(said.at)
             self._stirred.set()
 
-    async def partial_text(self, conversation_id: UUID) -> str | None:
-        """Return what the row says of a reply that the log lacks; None where there is none, or no database."""
+    async def partial(self, conversation_id: UUID) -> Partial:
+        """Return what is said here right now, else what the row says; it may be a quarter of a second old."""
+        if said := self._said.get(conversation_id):
+            return Partial(said.at.turn, said.at.step, said.whole_text())
         try:
             async with self._database.connection() as connection:
                 row = await (await connection.execute(READ, (conversation_id,))).fetchone()
         except DatabaseUnavailable as error:
             logger.warning("what was said live cannot be read: %s", error, extra={"action": "live_unreadable"})
-            return None
-        if row is None or not row[2]:
-            return None
-        spoken = Spoken()
-        await spoken.look_back(self._event_store, stream_of(conversation_id))
-        return None if spoken.covers(row[0], row[1]) else str(row[2])
+            return NOTHING_SAID
+        return Partial(*row) if row else NOTHING_SAID
 
     def _begin(self, at: LiveAt) -> _Said:
         said = self._said[at.conversation_id] = _Said(at)

@@ -34,10 +34,3 @@ class LiveTurns(Protocol):
     def clear(self, conversation_id: UUID) -> None:
         """Forget what this process published for the conversation: the reply was recorded, or its call stopped."""
         ...
-
-    async def partial_text(self, conversation_id: UUID) -> str | None:
-        """Return what the reply that the log still lacks has said so far, whichever process runs it; None if nothing.
-
-        It may be a quarter of a second old. Raises `StoreError` when the log is out of reach.
-        """
-        ...

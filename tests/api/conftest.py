@@ -15,6 +15,7 @@ from api.http import build_app
 from api.resources import Resources
 from api.server import listening
 from commands.conversations import Conversations
+from commands.ports import NOTHING_SAID, Partial
 from domain.tools import Toolset, tool
 from infra.clock import Clock
 from infra.database import Database
@@ -56,9 +57,9 @@ class NoWorkers:
     async def wake(self, conversation_id: UUID) -> None:
         """Nobody to wake."""
 
-    async def partial_text(self, conversation_id: UUID) -> str | None:
+    async def partial(self, conversation_id: UUID) -> Partial:
         """Nothing is being said."""
-        return None
+        return NOTHING_SAID
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ import psycopg
 import pytest
 
 from commands.agent.live import LiveAt
-from domain.event_store import NewEvent
-from domain.wire import stream_of
+from commands.ports import Partial
 from infra.database import Database
 from infra.live_feed import LiveFeed, LiveNews
 from infra.live_turns import PostgresLiveTurns
@@ -62,7 +61,7 @@ class Nodes:
 
     async def speaker(self) -> PostgresLiveTurns:
         database = await self._stack.enter_async_context(Database(self.dsn, max_connections=2))
-        return await self._stack.enter_async_context(PostgresLiveTurns(database, self.log))
+        return await self._stack.enter_async_context(PostgresLiveTurns(database))
 
     async def listener(self) -> LiveFeed:
         database = await self._stack.enter_async_context(Database(self.dsn, max_connections=2))
@@ -175,7 +174,7 @@ async def test_w2_another_try_clears_what_the_one_before_it_said(nodes: Nodes, a
         await watcher.until("")
         other.publish(at(conversation, **again), "text", "new")
         await watcher.until("new")
-        while await other.partial_text(conversation) != "new":
+        while (await other.partial(conversation)).text != "new":
             continue
 
     assert watcher.news[-1]["index"] == 1
@@ -193,7 +192,7 @@ async def test_w2_what_a_superseded_attempt_still_says_is_shown_to_nobody(nodes:
         old.publish(at(conversation), "text", " and late")
         new.publish(at(conversation, attempt=2), "text", "er")
         await watcher.until("newer")
-        assert await new.partial_text(conversation) in ("new", "newer")
+        assert (await new.partial(conversation)).text in ("new", "newer")
 
 
 async def test_w2_lost_notifications_are_made_good_by_the_row(nodes: Nodes) -> None:
@@ -222,38 +221,35 @@ async def test_w2_a_gap_between_deltas_is_filled_not_shown(nodes: Nodes) -> None
 
 async def test_the_text_so_far_is_known_to_any_process_until_the_log_has_it(nodes: Nodes) -> None:
     speaker, asked, conversation = await nodes.speaker(), await nodes.speaker(), uuid4()
-    assert await asked.partial_text(conversation) is None
+    assert not (await asked.partial(conversation)).text
     feed, watcher = await nodes.listener(), Watcher()
     with feed.watched(conversation, watcher):
         speaker.publish(at(conversation, turn=3, step=2), "text", "half a rep")
         await watcher.until("half a rep")
-    while await asked.partial_text(conversation) is None:
+    while not (await asked.partial(conversation)).text:
         continue
-    assert await asked.partial_text(conversation) == "half a rep"
-
-    reply = NewEvent(uuid4(), "assistant_msg", '{"turn":3,"step":2}', "{}")
-    await nodes.log.append(stream_of(conversation), [reply], 0)
-    assert await asked.partial_text(conversation) is None
+    assert (await asked.partial(conversation)).text == "half a rep"
+    assert await asked.partial(conversation) == Partial(3, 2, "half a rep")
 
 
 async def test_clearing_deletes_the_own_row_but_not_that_of_a_later_attempt(nodes: Nodes) -> None:
-    one, two, conversation = await nodes.speaker(), await nodes.speaker(), uuid4()
+    one, two, asked, conversation = *[await nodes.speaker() for _ in range(3)], uuid4()
     one.publish(at(conversation), "text", "mine")
-    while await one.partial_text(conversation) != "mine":
+    while (await asked.partial(conversation)).text != "mine":
         continue
     one.clear(conversation)
-    while await one.partial_text(conversation) is not None:
+    while (await asked.partial(conversation)).text:
         continue
 
     one.publish(at(conversation), "text", "mine")
     two.publish(at(conversation, attempt=2), "text", "theirs")
-    while await one.partial_text(conversation) != "theirs":
+    while (await asked.partial(conversation)).text != "theirs":
         continue
     one.clear(conversation)
     one.publish(at(other := uuid4()), "text", "sent after the clearing")
-    while await one.partial_text(other) is None:
+    while not (await asked.partial(other)).text:
         continue
-    assert await one.partial_text(conversation) == "theirs"
+    assert (await asked.partial(conversation)).text == "theirs"
 
 
 async def test_without_a_database_publishing_goes_on_and_nobody_waits(nodes: Nodes) -> None:

@@ -84,7 +84,7 @@ async def node(dsn: str, **how: float) -> AsyncIterator[Node]:
         async with database.connection() as connection:
             await ensure_schema(connection, [CONVERSATIONS])
         clock = await stack.enter_async_context(Clock(database))
-        live = await stack.enter_async_context(PostgresLiveTurns(database, store))
+        live = await stack.enter_async_context(PostgresLiveTurns(database))
         feed = await stack.enter_async_context(LiveFeed(database))
         conversations = Conversations(store, clock, _NoWorkers(), _NoWorkers())
         hub = StreamHub(store, conversations, feed, PostgresOwnedConversations(database), **how)

@@ -15,15 +15,15 @@ from commands.context import CommandContext
 from commands.conversations import PAGE, Conversations
 from commands.create_conversation import CreateConversation, create_conversation
 from commands.end_conversation import EndConversation, end_conversation
-from commands.ports import KnownCommand, NotCaughtUp
+from commands.ports import KnownCommand, NotCaughtUp, Partial
 from commands.send_message import SendMessage, send_message
 from domain.errors import ConversationEnded, ConversationExists, ConversationNotFound, IdempotencyMismatch
-from domain.events import UserMsg
+from domain.events import TurnEnded, UserMsg
 from domain.scope import Scope
 from domain.tools import Toolset
 from domain.wire import decode, encode, stream_of
 from infra.memory_event_store import MemoryEventStore
-from tests.support.given import CONVERSATION, asked, claimed, closed, history, said, started
+from tests.support.given import CONVERSATION, asked, called, claimed, closed, history, said, started
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,8 +53,8 @@ class Surroundings:
     async def wake(self, conversation_id: UUID) -> None:
         self.woken.append(conversation_id)
 
-    async def partial_text(self, conversation_id: UUID) -> str | None:
-        return "half a reply"
+    async def partial(self, conversation_id: UUID) -> Partial:
+        return Partial(1, 1, "half a reply")
 
 
 class CountingStore(MemoryEventStore):
@@ -230,3 +230,15 @@ async def test_a_deleted_conversation_is_as_absent() -> None:
         await send_message(conversations, around, created.conversation_id, SendMessage(content="hi"), by())
     with pytest.raises(ConversationExists):
         await create_conversation(conversations, NO_TOOLS, CreateConversation(id=created.conversation_id), by())
+
+
+async def test_b5_what_a_reply_said_is_kept_only_if_it_is_the_one_that_the_turn_lacks() -> None:
+    for tail, kept in (((), "half a reply"), ((said(""), called()), None)):
+        store = MemoryEventStore()
+        log = history(started(), asked(), claimed(), *tail)
+        await store.append(stream_of(CONVERSATION), [encode(event) for event in log], 0)
+        conversations, around = over(store)
+        await cancel(conversations, around, CONVERSATION, Cancel(), by())
+        ended = decode((await store.read(stream_of(CONVERSATION), limit=1))[0])
+        assert isinstance(ended, TurnEnded)
+        assert ended.partial_text == kept
