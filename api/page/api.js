@@ -31,6 +31,7 @@ function askForKey() {
     const take = () => {
       sessionStorage.setItem(KEY, input.value);
       input.value = "";
+      byId("forget-key").hidden = false;
       asking = null;
       resolve();
     };

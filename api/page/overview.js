@@ -35,10 +35,10 @@ async function look() {
   const fresh = wanted ? { min_position: wanted } : {};
   wanted = 0;
   try {
-    const conversations = query("v1/conversations", fresh);
-    const calls = query("v1/tool-calls", { status: "pending", ...fresh });
-    showConversations(await conversations, next === undefined);
-    showInbox(await calls);
+    const asked = [query("v1/conversations", fresh), query("v1/tool-calls", { status: "pending", ...fresh })];
+    const [conversations, calls] = await Promise.all(asked);
+    showConversations(conversations, next === undefined);
+    showInbox(calls);
     byId("outage").textContent = "";
   } catch (error) {
     const isBehind = error instanceof Problem && error.status === 503;

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import shutil
-import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +100,10 @@ class Page:
             raise BrowserError(json.dumps(result["exceptionDetails"]))
         return result["result"].get("value")
 
+    async def run(self, function: str, argument: Any) -> Any:
+        """Call a function of JavaScript with a JSON value and return what it returns, awaited."""
+        return await self.evaluate(f"({function})({json.dumps(argument)})")
+
     async def until(self, expression: str) -> Any:
         """Wait until an expression is true, looking again at every change of the page, and return its value."""
         try:
@@ -150,6 +153,24 @@ class Page:
         await self.evaluate("document.activeElement.select?.()")
         await self.do("Input.insertText", text=text)
 
+    async def choose(self, name: str, label: str) -> None:
+        """Choose an option of a list."""
+        await self.do("DOM.focus", backendNodeId=await self.wait_for("combobox", name))
+        index = f"[...document.activeElement.options].findIndex(one => one.label === {json.dumps(label)})"
+        await self.evaluate(f"document.activeElement.selectedIndex = {index}")
+
+    async def tab_to(self, text: str, *, shift: bool = False) -> None:
+        """Press Tab until what has the focus shows this text."""
+        for _ in range(50):
+            await self.press("Tab", shift=shift)
+            if await self.evaluate("document.activeElement.innerText") == text:
+                return
+        raise AssertionError(f"Tab does not lead to {text!r}")
+
+    async def allow(self, origin: str, permission: str) -> None:
+        """Say yes, for the person, to what the browser would ask."""
+        await self.do("Browser.grantPermissions", origin=origin, permissions=[permission])
+
     async def press(self, key: str, *, shift: bool = False) -> None:
         """Press a key."""
         code, text = KEYS[key]
@@ -163,26 +184,26 @@ async def chromium_page(profile: Path) -> AsyncIterator[Page]:
     """Run Chromium with an empty profile and yield its one page."""
     assert CHROMIUM is not None
     process = await asyncio.create_subprocess_exec(
-        CHROMIUM, *FLAGS, f"--user-data-dir={profile}", stderr=asyncio.subprocess.PIPE, start_new_session=True
+        CHROMIUM, *FLAGS, f"--user-data-dir={profile}", stderr=asyncio.subprocess.PIPE
     )
     try:
         assert process.stderr is not None
         async with asyncio.timeout(PATIENCE_S):
             while b"DevTools listening on " not in (line := await process.stderr.readline()):
                 assert line, "Chromium ended"
-        reading = asyncio.create_task(process.stderr.read())
+        reading = asyncio.create_task(process.stderr.read())  # or it would wait for a reader one day
         address = line.decode().rpartition(" ")[2].strip()
         async with aiohttp.ClientSession() as session, session.ws_connect(address, max_msg_size=0) as socket:
             page = Page(socket)
             listening = asyncio.create_task(page.listen())
-            await page.open()
             try:
+                await page.open()
                 yield page
             finally:
-                await page.do("Browser.close") if not socket.closed else None
+                process.terminate()
                 await listening
         await reading
     finally:
         if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
+            process.kill()
         await process.wait()

@@ -1,0 +1,341 @@
+"""The web page in a browser, against a server process: what people do and see, and what they are spared."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+
+from tests.support.browser import CHROMIUM, Page, chromium_page
+from tests.support.process import serve
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
+
+ATTACK = '<img src=x onerror="window.hit=1"><script>window.hit=1</script>'
+LONG = " ".join(f"word{number}" for number in range(300))
+LIVE = "document.querySelector('article.live')?.innerText"
+REPLY = "[...document.querySelectorAll('article.assistant:not(.live)')].at(-1)?.innerText"
+
+
+@pytest.fixture
+async def page(tmp_path: Path) -> AsyncIterator[Page]:
+    async with chromium_page(tmp_path / "profile") as page:
+        yield page
+        assert page.problems == []
+
+
+@pytest.fixture
+async def url(database_url: str, tmp_path: Path) -> AsyncIterator[str]:
+    async with serve("--port", "0", database_url=database_url, data_dir=str(tmp_path)) as served:
+        yield served.url
+
+
+async def test_what_is_said_is_answered_while_people_watch(page: Page, url: str) -> None:
+    await page.goto(url)
+    await page.sees("None yet.")
+    await say(page, LONG)
+
+    await page.until(f"{LIVE}?.includes('word9')")
+    await page.until(f"{REPLY}?.includes('word299')")
+    await page.sees("idle")
+    assert await page.evaluate("document.querySelectorAll('#conversations li').length") == 1
+    assert await page.evaluate("document.title") == f"{LONG[:60]}… · Rejoinder"
+
+
+async def test_a_person_edits_what_a_tool_is_to_do(page: Page, url: str, tmp_path: Path) -> None:
+    await page.goto(url)
+    await say(page, "email ada@example.org: hi")
+    await page.click("button", "Edit…")
+
+    await page.fill("textbox", "Arguments (JSON)", '{"to": ')
+    await page.click("button", "Run with these")
+    await page.sees("This is no valid JSON")
+    await page.fill("textbox", "Arguments (JSON)", '{"to": 3, "body": "hi"}')
+    await page.click("button", "Run with these")
+    await page.sees("args.to: Input should be a valid string")
+    await page.fill("textbox", "Arguments (JSON)", '{"to": "bob@example.org", "body": "hello"}')
+    await page.click("button", "Run with these")
+
+    await page.until(f"{REPLY}?.startsWith('About the email')")
+    sent = [json.loads(line) for line in (tmp_path / "outbox.jsonl").read_text().splitlines()]
+    assert [(mail["to"], mail["body"]) for mail in sent] == [("bob@example.org", "hello")]
+    card = await page.evaluate("document.querySelector('.call').textContent")
+    assert "Edited and approved by local." in card
+    assert "ada@example.org" in card
+    assert "bob@example.org" in card
+
+
+async def test_a_person_rejects_and_the_agent_reads_why(page: Page, url: str, tmp_path: Path) -> None:
+    await page.goto(url)
+    await say(page, "email ada@example.org: hi")
+    await page.click("button", "Reject…")
+    await page.fill("textbox", "Reason, for the agent (optional)", "she is on holiday")
+    await page.click("button", "Reject")
+
+    await page.until(f"{REPLY}?.includes('she is on holiday')")
+    await page.sees("rejected")
+    assert not (tmp_path / "outbox.jsonl").exists()
+
+
+async def test_everything_can_be_done_by_keyboard(page: Page, url: str, tmp_path: Path) -> None:
+    await page.goto(url)
+    await page.tab_to("Send")
+    await page.tab_to("", shift=True)
+    await page.do("Input.insertText", text="ask me something and email ada@example.org: hi")
+    await page.press("Enter")
+
+    await page.wait_for("button", "Approve")
+    await page.tab_to("Answer", shift=True)
+    await page.tab_to("", shift=True)
+    await page.do("Input.insertText", text="green")
+    await page.tab_to("Answer")
+    await page.press("Enter")
+    await page.until("document.querySelector('.call').textContent.includes('Answered by local.')")
+    await page.tab_to("Approve")
+    await page.press(" ")
+
+    await page.until(f"{REPLY}?.includes('You answered: green')")
+    assert (tmp_path / "outbox.jsonl").exists()
+
+
+async def test_the_browser_tells_where_it_is_when_its_person_says_so(page: Page, url: str) -> None:
+    await page.do("Emulation.setGeolocationOverride", latitude=52.5, longitude=13.4, accuracy=1)
+    await page.goto(url)
+    await say(page, "where am I")
+    await page.wait_for("button", "Use my location")
+    await page.allow(url, "geolocation")
+    await page.click("button", "Use my location")
+    await page.until("document.querySelector('.fields input').value === '52.5'")
+    await page.click("button", "Answer")
+
+    await page.until(f"{REPLY}?.startsWith('You are here') && {REPLY}.includes('13.4')")
+
+
+async def test_a_page_loaded_while_the_agent_speaks_shows_the_text_so_far_and_goes_on(page: Page, url: str) -> None:
+    await page.goto(url)
+    await say(page, LONG)
+    await page.until(f"{LIVE}?.includes('word40')")
+    await page.reload()
+
+    seen = await page.until(LIVE)
+    assert "word0 word1 word2" in seen
+    await page.until(f"{REPLY}?.includes('word299')")
+    said = await page.evaluate("[...document.querySelectorAll('article .text')].map(text => text.innerText)")
+    assert said == [LONG, f"You said: {LONG}"]
+
+
+async def test_markup_stays_text_wherever_it_comes_from(page: Page, url: str) -> None:
+    await page.goto(url)
+    await say(page, f"email ada@example.org: {ATTACK}")
+    await page.click("button", "Reject…")
+    await page.fill("textbox", "Reason, for the agent (optional)", ATTACK)
+    await page.click("button", "Reject")
+    await page.until(f"{REPLY}?.includes('onerror')")
+    await say(page, ATTACK)
+    await page.until(f"{REPLY}?.startsWith('You said')")
+    await page.reload()
+    await page.until(f"{REPLY}?.startsWith('You said')")
+    await page.until("document.querySelector('#conversations li')?.innerText.includes('<img src=x')")
+
+    assert await page.evaluate(f"{REPLY}.startsWith({json.dumps('You said: ' + ATTACK)})")
+    assert await page.evaluate("document.querySelectorAll('main img, main script').length + (window.hit ?? 0)") == 0
+
+
+async def test_people_talk_on_stop_and_end_while_the_agent_is_busy(page: Page, url: str) -> None:
+    await page.goto(url)
+    await say(page, "email ada@example.org: hi")
+    await page.wait_for("button", "Approve")
+    await say(page, "one more thing")
+    await page.sees("1 message waits")
+    await page.choose("While it works", "stop it and answer")
+    await say(page, "forget the email")
+    await page.until(f"{REPLY}?.includes('forget the email') && {REPLY}.includes('one more thing')")
+    await page.sees("Stopped.")
+    assert "Approve" not in await page.text()
+
+    await say(page, LONG)
+    await page.until(f"{LIVE}?.includes('word60')")
+    await page.click("button", "Stop")
+    await page.until("document.querySelector('article.cut')?.innerText.includes('word9')")
+    assert "word299" not in await page.evaluate("document.querySelector('article.cut').innerText")
+
+    await page.click("button", "End")
+    await page.click("button", "End it")
+    await page.sees("This conversation has ended.")
+    assert await page.find("textbox", "Message") == []
+
+
+async def test_a_lost_server_is_waited_for_and_nothing_is_said_twice(
+    page: Page, database_url: str, tmp_path: Path
+) -> None:
+    settings = {"database_url": database_url, "data_dir": str(tmp_path)}
+    async with serve("--port", "0", **settings) as served:
+        await page.goto(served.url)
+        await say(page, "before")
+        await page.until(f"{REPLY}?.includes('You said: before')")
+        served.process.send_signal(signal.SIGKILL)
+        await served.process.wait()
+    await page.sees("reconnecting…")
+    await say(page, "after", sent=False)
+    async with serve("--port", served.url.rpartition(":")[2], **settings):
+        await page.until(f"{REPLY}?.includes('You said: after')")
+        await page.until("!document.body.innerText.includes('reconnecting')")
+        said = await page.evaluate("[...document.querySelectorAll('article.user .text')].map(text => text.innerText)")
+
+    assert said == ["before", "after"]
+
+
+async def test_a_server_with_keys_is_asked_only_with_one_and_approvers_have_their_inbox(
+    page: Page, database_url: str, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps([key("ada", "ada"), key("alan", "alan", "approver")]))
+    async with serve(
+        "--port", "0", database_url=database_url, data_dir=str(tmp_path), api_keys_file=str(keys)
+    ) as served:
+        async with client(served.url, by="ada") as call:
+            await call("/v1/conversations", {"message": {"content": "email ada@example.org: hi"}})
+        await page.goto(f"{served.url}/#/inbox")
+        await page.fill("textbox", "API key", "nonsense")
+        await page.press("Enter")
+        await page.sees("The server does not know this key.")
+        await page.fill("textbox", "API key", "alan")
+        await page.press("Enter")
+
+        await page.click("button", "Approve")
+        await page.sees("Nothing waits for you.")
+        await page.sees("None yet.")  # what is ada's is not alan's to read
+        await page.click("button", "Forget key")
+        await page.wait_for("dialog", "A key, please")
+    assert (tmp_path / "outbox.jsonl").exists()
+
+
+async def test_the_list_goes_on_where_its_first_page_ends(page: Page, url: str) -> None:
+    async with client(url) as call:
+        await asyncio.gather(*(call("/v1/conversations", {"title": f"number {number}"}) for number in range(51)))
+    await page.goto(url)
+    await page.until("document.querySelectorAll('#conversations li').length === 50")
+    await page.click("button", "Load more")
+    await page.until("document.querySelectorAll('#conversations li').length === 51")
+    assert await page.find("button", "Load more") == []
+
+
+async def test_answers_are_asked_for_by_their_schema(page: Page, url: str) -> None:
+    await page.goto(url)
+    schemas = {
+        "text": {"type": "string"},
+        "number": {"type": "number"},
+        "yes or no": {"type": "boolean"},
+        "choice": {"enum": ["red", 2]},
+        "list": {"type": "array"},
+        "form": {"properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name"]},
+    }
+    answers = await page.run(
+        """async (schemas) => {
+            const { answerFields } = await import("/page/answer_fields.js");
+            const answers = {};
+            for (const [name, schema] of Object.entries(schemas)) {
+                const { node, value } = answerFields(schema, name);
+                const inputs = [...node.querySelectorAll("input, textarea, select")];
+                const typed = { text: "12", number: "1.5", "yes or no": "1", choice: "1", list: "[1]", form: "Ada" };
+                inputs[0].value = typed[name];
+                answers[name] = value();
+            }
+            return answers;
+        }""",
+        schemas,
+    )
+    assert answers == {
+        "text": "12",
+        "number": 1.5,
+        "yes or no": False,
+        "choice": 2,
+        "list": [1],
+        "form": {"name": "Ada"},
+    }
+
+
+async def test_thoughts_are_folded_and_failures_shown(page: Page, url: str) -> None:
+    await page.goto(url)
+    at: dict[str, Any] = {"turn": 1, "step": 1, "attempt": 1, "try": 1}
+    frames = [
+        {"name": "partial", "data": at | {"kind": "thinking", "text": "let me "}},
+        {"name": "delta", "data": at | {"kind": "thinking", "text": "see"}},
+        {"name": "delta", "data": at | {"kind": "text", "text": "wrong"}},
+        {"name": "partial", "data": at | {"try": 2, "kind": "text", "text": ""}},
+        {"name": "partial", "data": at | {"try": 2, "kind": "thinking", "text": "again"}},
+        {"name": "turn_ended", "data": {"data": {"turn": 1, "outcome": "failed", "reason": "rate_limited"}}},
+    ]
+    shown = await page.run(
+        """async (frames) => {
+            const { Thread } = await import("/page/thread.js");
+            const log = document.getElementById("log");
+            const thread = new Thread(log, document.getElementById("waiting"), () => {});
+            return frames.map(frame => { thread.take(frame); return [log.innerText, log.textContent]; });
+        }""",
+        frames,
+    )
+    assert [text for text, _ in shown] == ["Thinking"] * 2 + ["Thinking\n\nwrong", "", "Thinking", shown[-1][0]]
+    assert [text for _, text in shown][1:5] == [
+        "Thinkinglet me see",
+        "Thinkinglet me seewrong",
+        "Thinking",
+        "Thinkingagain",
+    ]
+    assert shown[-1][0] == "The turn failed: rate_limited"
+
+
+async def test_a_phone_shows_it_all_without_scrolling_sideways_by_day_and_night(page: Page, url: str) -> None:
+    await page.do("Emulation.setDeviceMetricsOverride", width=360, height=640, deviceScaleFactor=2, mobile=True)
+    await page.goto(f"{url}/#/new")
+    await say(page, f"where am I, and email ada@example.org: {'x' * 500}")
+    await page.wait_for("button", "Approve")
+    assert await page.evaluate("document.documentElement.scrollWidth") == 360
+    assert await page.evaluate("document.getElementById('scroll').scrollWidth") <= 360
+
+    grounds = []
+    for scheme in ("light", "dark"):
+        await page.do("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        grounds.append(await page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+    assert len(set(grounds)) == 2
+    await page.click("link", "All conversations")
+    await page.wait_for("link", "Inbox 2")
+
+
+async def say(page: Page, text: str, *, sent: bool = True) -> None:
+    await page.fill("textbox", "Message", text)
+    await page.press("Enter")
+    if sent:
+        await page.until("document.getElementById('text').value === ''")
+
+
+def key(text: str, user: str, *roles: str) -> dict[str, Any]:
+    return {
+        "key_sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "tenant": "acme",
+        "user": user,
+        "roles": list(roles),
+    }
+
+
+@asynccontextmanager
+async def client(url: str, by: str | None = None) -> AsyncIterator[Any]:
+    headers = {"Authorization": f"Bearer {by}"} if by else {}
+    async with aiohttp.ClientSession(headers=headers) as session:
+
+        async def call(path: str, body: Any) -> Any:
+            async with session.post(url + path, json=body) as response:
+                assert response.ok, await response.text()
+                return await response.json()
+
+        yield call
