@@ -25,8 +25,14 @@ export class CallCard {
 
   /** Ask for a decision: {kind, prompt, response_schema, expires_at}. */
   ask(question) {
+    const isSame = this.state === "pending" && this.question.kind === question.kind;
     this.question = question;
-    this.form?.remove();
+    if (!isSame) this._open();
+    this.deadline.textContent = question.expires_at ? `Waits until ${when(question.expires_at)}.` : "";
+  }
+
+  _open() {
+    const { kind, prompt } = this.question;
     this._show("pending");
     this.node.open = true;
     const onsubmit = (event) => {
@@ -35,10 +41,11 @@ export class CallCard {
     };
     this.fields = el("fieldset");
     this.problem = el("p", { class: "problem", role: "alert" });
-    const deadline = question.expires_at && paragraph(`Waits until ${when(question.expires_at)}.`, "quiet");
-    this.form = el("form", { onsubmit, "aria-label": `Decide ${this.call.name}` }, this.fields, this.problem, deadline);
-    if (question.kind !== "approval") this.form.prepend(paragraph(question.prompt)); // else it repeats the arguments
-    this.args?.toggleAttribute("hidden", Object.values(this.call.args).join() === question.prompt);
+    this.deadline = paragraph("", "quiet");
+    const label = `Decide ${this.call.name}`;
+    this.form = el("form", { onsubmit, "aria-label": label }, this.fields, this.problem, this.deadline);
+    if (kind !== "approval") this.form.prepend(paragraph(prompt)); // else it repeats the arguments
+    this.args?.toggleAttribute("hidden", Object.values(this.call.args).join() === prompt);
     this.body.append(this.form);
     this._begin();
   }

@@ -8,6 +8,7 @@ import { Thread } from "./thread.js";
 const TITLE_LENGTH = 60;
 const [text, scroll] = [byId("text"), byId("scroll")];
 let open = { id: null, thread: null, stop: () => {} };
+let isAtEnd = true; // of the text, so what is new is scrolled to
 
 const path = (what = "") => `v1/conversations/${open.id}${what}`;
 
@@ -21,6 +22,7 @@ function route() {
   complain("");
   const thread = new Thread(byId("log"), byId("waiting"), (call, body) => resolve(id, call, body));
   open = { id, thread, stop: () => {} };
+  isAtEnd = true;
   if (id) open.stop = follow(path("/stream"), (frames) => take(thread, frames), tell);
   show();
   markCurrent();
@@ -29,27 +31,27 @@ function route() {
 }
 
 function take(thread, frames) {
-  const wasAtEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
   const before = thread.position;
   for (const frame of frames) thread.take(frame);
   show();
   if (thread.position > before) lookAgain(thread.position);
-  if (wasAtEnd) scroll.scrollTop = scroll.scrollHeight;
+  if (isAtEnd) scroll.scrollTop = scroll.scrollHeight;
 }
 
 function show() {
   const { id, thread } = open;
-  const title = id ? thread.title ?? "Untitled" : "New conversation";
+  const isKnown = thread.position > 0;
+  const title = id ? thread.title ?? (isKnown ? "Untitled" : "…") : "New conversation";
   byId("title").textContent = title;
   document.title = `${title} · Rejoinder`;
   byId("status").dataset.status = thread.status;
-  byId("status").textContent = id ? STATUS[thread.status] : "";
+  byId("status").textContent = isKnown ? STATUS[thread.status] : "";
   const waiting = thread.turn === null ? 0 : thread.unanswered.size;
   byId("queue").textContent = waiting ? `${waiting} ${waiting === 1 ? "message waits" : "messages wait"}` : "";
   byId("busy").hidden = byId("stop").hidden = !thread.isBusy;
   byId("working").hidden = thread.status !== "active" || thread.live !== null;
   byId("welcome").hidden = Boolean(id);
-  byId("end").hidden = !id || thread.hasEnded;
+  byId("end").hidden = !isKnown || thread.hasEnded;
   byId("ended").hidden = !thread.hasEnded;
   byId("composer").hidden = thread.hasEnded;
   byId("forget-key").hidden = !hasKey();
@@ -57,7 +59,9 @@ function show() {
 
 function tell(connection, reason = "") {
   byId("connection").textContent = connection === "lost" ? "reconnecting…" : "";
-  if (connection === "gone") complain(reason);
+  if (connection !== "gone") return;
+  complain(reason);
+  byId("composer").hidden = byId("end").hidden = true;
 }
 
 function complain(message) {
@@ -86,6 +90,7 @@ async function send() {
 async function sayMore(content) {
   const when_busy = open.thread.isBusy ? { when_busy: byId("when-busy").value } : {};
   await command(path("/messages"), { content, ...when_busy });
+  isAtEnd = true;
   clear();
 }
 
@@ -113,6 +118,9 @@ byId("composer").addEventListener("submit", (event) => {
   send();
 });
 text.addEventListener("input", fit);
+scroll.addEventListener("scroll", () => {
+  isAtEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
+});
 text.addEventListener("keydown", (event) => {
   const isLine = event.shiftKey || event.isComposing || matchMedia("(pointer: coarse)").matches;
   if (event.key !== "Enter" || isLine) return;

@@ -3,6 +3,7 @@
 import { CallCard } from "./call_card.js";
 import { el, paragraph, parts, thinking, when } from "./dom.js";
 
+const TOLD = { suspension: "ask", resolution: "decide", tool_result: "finish" }; // what its card is told of a call
 const WAITS = { steer: "joins this turn", interrupt: "is next" };
 
 export class Thread {
@@ -29,7 +30,8 @@ export class Thread {
   take({ name, data }) {
     if (name === "partial" || name === "delta") return this._hear(name, data);
     this.position = data.position ?? this.position;
-    this[`on_${name}`]?.(data.data, data);
+    if (name in TOLD) this.calls.get(data.data.tool_call_id)?.[TOLD[name]](data.data);
+    else this[`on_${name}`]?.(data.data, data);
   }
 
   on_conversation_started(data) {
@@ -80,18 +82,6 @@ export class Thread {
     const card = new CallCard(data, (body) => this.resolve(data.tool_call_id, body));
     this.calls.set(data.tool_call_id, card);
     this._add(card.node);
-  }
-
-  on_suspension(data) {
-    this.calls.get(data.tool_call_id)?.ask(data);
-  }
-
-  on_resolution(data) {
-    this.calls.get(data.tool_call_id)?.decide(data);
-  }
-
-  on_tool_result(data) {
-    this.calls.get(data.tool_call_id)?.finish(data);
   }
 
   on_turn_ended({ outcome, reason, partial_text }) {

@@ -47,8 +47,15 @@ async def test_what_is_said_is_answered_while_people_watch(page: Page, url: str)
 
     await page.until(f"{LIVE}?.includes('word9')")
     await page.until(f"{REPLY}?.includes('word299')")
-    await page.sees("idle")
+    await page.until("document.querySelector('#status').innerText === 'idle'")
+    await page.until("document.querySelector('#conversations .status').innerText === 'idle'")
     assert await page.evaluate("document.querySelectorAll('#conversations li').length") == 1
+    assert (
+        await page.evaluate(
+            "(box => box.scrollHeight - box.scrollTop - box.clientHeight)(document.getElementById('scroll'))"
+        )
+        < 2
+    )
     assert await page.evaluate("document.title") == f"{LONG[:60]}… · Rejoinder"
 
 
@@ -73,6 +80,21 @@ async def test_a_person_edits_what_a_tool_is_to_do(page: Page, url: str, tmp_pat
     assert "Edited and approved by local." in card
     assert "ada@example.org" in card
     assert "bob@example.org" in card
+
+
+async def test_a_deadline_that_moves_disturbs_nobody_who_types(page: Page, url: str) -> None:
+    async with client(url) as call:
+        created = await call("/v1/conversations", {"message": {"content": "ask me something"}})
+        path = f"/v1/conversations/{created['conversation_id']}"
+        await page.goto(f"{url}/#/c/{created['conversation_id']}")
+        await page.fill("textbox", "Answer", "gre")
+        await page.sees("Waits until")
+        await page.until("document.querySelector('#inbox-count').innerText === '1'")  # the read model has it
+        pending = await call(f"{path}/tool-calls", method="GET")
+        tool_call_id = pending["items"][0]["tool_call_id"]
+        await call(f"{path}/tool-calls/{tool_call_id}", {"expires_at": None}, method="PATCH")
+    await page.until("!document.body.innerText.includes('Waits until')")
+    assert await page.evaluate("document.activeElement.value") == "gre"
 
 
 async def test_a_person_rejects_and_the_agent_reads_why(page: Page, url: str, tmp_path: Path) -> None:
@@ -220,6 +242,12 @@ async def test_a_server_with_keys_is_asked_only_with_one_and_approvers_have_thei
     assert (tmp_path / "outbox.jsonl").exists()
 
 
+async def test_an_address_that_leads_nowhere_says_so(page: Page, url: str) -> None:
+    await page.goto(f"{url}/#/c/00000000-0000-0000-0000-000000000000")
+    await page.sees("There is nothing here that this caller may see.")
+    assert await page.find("textbox", "Message") == await page.find("button", "End") == []
+
+
 async def test_the_list_goes_on_where_its_first_page_ends(page: Page, url: str) -> None:
     async with client(url) as call:
         await asyncio.gather(*(call("/v1/conversations", {"title": f"number {number}"}) for number in range(51)))
@@ -333,8 +361,8 @@ async def client(url: str, by: str | None = None) -> AsyncIterator[Any]:
     headers = {"Authorization": f"Bearer {by}"} if by else {}
     async with aiohttp.ClientSession(headers=headers) as session:
 
-        async def call(path: str, body: Any) -> Any:
-            async with session.post(url + path, json=body) as response:
+        async def call(path: str, body: Any = None, *, method: str = "POST") -> Any:
+            async with session.request(method, url + path, json=body) as response:
                 assert response.ok, await response.text()
                 return await response.json()
 
