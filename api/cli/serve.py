@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 import signal
+import socket
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -56,7 +57,8 @@ async def _serve(settings: Settings, given_roles: str) -> int:
         if not signals.received:
             raise
     except OSError as error:
-        if (reason := ADDRESS_ERRORS.get(error.errno or 0)) is None:
+        reason = "is not known" if isinstance(error, socket.gaierror) else ADDRESS_ERRORS.get(error.errno or 0)
+        if reason is None:
             raise
         raise CommandFailed(
             f"the address {settings.host}:{settings.port} {reason}: choose another one by --host and --port "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import signal
 import subprocess
 import sys
@@ -11,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from commands.log_context import log_with
-from infra.log_setup import JsonLines
 from tests.support.program import ROOT, Program, data_directory, environment, run
 
 if TYPE_CHECKING:
@@ -130,20 +127,3 @@ print("loaded", {"litellm", "aiohttp", "psycopg_pool", "eventsourcing"} & set(sy
     )
 
     assert ended.stdout.splitlines()[-1] == "loaded set()"
-
-
-async def test_a_line_of_log_carries_what_was_worked_for() -> None:
-    log_with(conversation_id="c1", turn=3)
-    record = logging.makeLogRecord(
-        {"name": "api.x", "levelname": "INFO", "msg": "did %s", "args": ("it",), "action": "done", "created": 0.0}
-    )
-
-    assert json.loads(JsonLines().format(record)) == {
-        "time": "1970-01-01T00:00:00.000Z",
-        "level": "INFO",
-        "logger": "api.x",
-        "message": "did it",
-        "conversation_id": "c1",
-        "turn": 3,
-        "action": "done",
-    }
