@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Generator
     from concurrent.futures import Executor, Future
 
 T = TypeVar("T")
@@ -70,24 +70,37 @@ class LoopThread:
 
 
 class _TidyLoop(asyncio.SelectorEventLoop):
-    """Closes coroutines that were made in its executor when nobody is left to await them.
+    """A loop whose executor may make coroutines that are never awaited.
 
-    LiteLLM makes each call's coroutine there; a caller that is cancelled meanwhile would leave it to the garbage
-    collector, which complains.
+    LiteLLM makes each call's coroutine there; that of a caller who is cancelled meanwhile is left to the garbage
+    collector, which would complain.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.set_default_executor(pool := ThreadPoolExecutor(thread_name_prefix="loop-thread"))
-        self._pool = pool
-
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        working = (executor or self._pool).submit(func, *args)
-        awaited = asyncio.wrap_future(working, loop=self)
-        awaited.add_done_callback(lambda _: working.add_done_callback(_close) if awaited.cancelled() else None)
-        return awaited
+        def run() -> T:
+            made = func(*args)
+            return cast("T", _Dispensable(made)) if inspect.iscoroutine(made) else made
+
+        return super().run_in_executor(executor, run)
 
 
-def _close(working: Future[Any]) -> None:
-    if not working.cancelled() and working.exception() is None and inspect.iscoroutine(result := working.result()):
-        result.close()
+class _Dispensable(Coroutine[Any, Any, Any]):
+    """A coroutine that closes itself when it is dropped."""
+
+    def __init__(self, made: Coroutine[Any, Any, Any]) -> None:
+        self._made = made
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield from self._made.__await__())
+
+    def send(self, value: Any) -> Any:
+        return self._made.send(value)
+
+    def throw(self, *raised: Any) -> Any:
+        return self._made.throw(*raised)
+
+    def close(self) -> None:
+        self._made.close()
+
+    def __del__(self) -> None:
+        self._made.close()

@@ -57,7 +57,7 @@ def _meaning(chain: list[BaseException], status: int | None, names: dict[str, st
         return "bad_request", False, "the model's provider is unknown; put it first, as in openai/NAME"
     if status is not None and 400 <= status < 500 and status != 408:
         return "bad_request", False, refused
-    return "unavailable", True, f"the model call failed with status {status}"
+    return "unavailable", True, "the model call failed" + (f" with status {status}" if status else "")
 
 
 def _is_transport(error: BaseException) -> bool:
