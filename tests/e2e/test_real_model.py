@@ -12,8 +12,11 @@ import pytest
 from commands.agent.model import Delta, ModelRequest
 from domain.parts import text_of
 from infra.litellm_model import LiteLLMModel
+from tests.support import agent_tools
+from tests.support.model_server import ModelServer
 from tests.support.model_streams import failure_of, reply_of
 from tests.support.real_model import MODEL
+from tests.support.system import of_type, system_over
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -84,3 +87,40 @@ async def test_a_real_model_refuses_what_is_longer_than_its_window(real_model: L
     error = await failure_of(real_model, ModelRequest(MODEL, [{"role": "user", "content": "word " * 6_000}]))
 
     assert (error.reason, error.retryable) == ("context_window", False)
+
+
+async def test_a_whole_conversation_with_a_real_model_streams_runs_a_tool_and_is_shown(
+    database_url: str, real_model_server: str
+) -> None:
+    agent_tools.forget()
+    server = ModelServer(url=real_model_server)
+    async with system_over(database_url, server, model=MODEL) as system:
+        conversation = await system.start(model_params=EXACT, tools=[])
+        said = await conversation.say("Tell me about the sea.")
+        deltas = ""
+        async with system.session.get(f"{system.url}{conversation.path}/stream?after={said['seq']}") as stream:
+            name = b""
+            async for line in stream.content:
+                if line.startswith(b"event: "):
+                    name = line[7:].strip()
+                elif line.startswith(b"data: ") and name == b"delta":
+                    deltas += json.loads(line[6:])["text"]
+                if name == b"turn_ended":
+                    break
+        events = await conversation.turn_ends()
+        (reply,) = of_type(events, "assistant_msg")
+        assert len(deltas) > 20
+        assert reply["content"][0]["text"].startswith(deltas[:20])
+        assert reply["usage"]["output_tokens"] > 5
+
+        weather = await system.start(model_params=EXACT, tools=["get_weather"], max_steps=2)
+        await weather.say("What is the weather in Paris? Use the tool.")
+        events = await weather.turn_ends()
+        ids = [one["tool_call_id"] for one in of_type(events, "tool_call")]
+        assert [run["args"] for run in agent_tools.runs][:1] == [{"city": "Paris"}]
+        assert [result["tool_call_id"] for result in of_type(events, "tool_result")] == ids
+        shown = await system.get(f"{weather.path}/messages?min_position={events[-1]['position']}")
+        kinds = [row["content_type"] for row in shown["items"]]
+        assert kinds[0] == "text"
+        assert "tool_call" in kinds
+        assert "tool_result" in kinds

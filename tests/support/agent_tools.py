@@ -31,6 +31,12 @@ async def add(ctx: ToolContext, a: int, b: int) -> int:
     return a + b
 
 
+async def get_weather(ctx: ToolContext, city: str) -> str:
+    """Get the weather in a city."""
+    _ran(ctx, "get_weather", city=city)
+    return "sunny, 24 degrees"
+
+
 async def wait_for(ctx: ToolContext, gate: str) -> str:
     """Wait until a gate is open."""
     _ran(ctx, "wait_for", gate=gate)
@@ -71,4 +77,6 @@ def locate() -> dict[str, float]:
     raise NotImplementedError
 
 
-tools: list[Tool] = [as_tool(each) for each in (add, wait_for, too_slow, breaks, send_email, ask_user, locate)]
+tools: list[Tool] = [
+    as_tool(each) for each in (add, get_weather, wait_for, too_slow, breaks, send_email, ask_user, locate)
+]

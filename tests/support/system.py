@@ -119,14 +119,14 @@ def of_type(events: list[Event], wire_type: str) -> list[Event]:
 
 @asynccontextmanager
 async def system_over(
-    database_url: str, model: ModelServer, roles: Collection[str] = ROLES, **settings: Any
+    database_url: str, model_server: ModelServer, roles: Collection[str] = ROLES, **settings: Any
 ) -> AsyncIterator[System]:
     """Run these roles in this process; the url is empty without the api."""
     given = {
         "database_url": database_url,
         "port": 0,
         "model": "openai/scripted",
-        "model_api_base": model.url,
+        "model_api_base": model_server.url,
         "model_api_key": "sk-scripted",
         "tools": ("tests.support.agent_tools",),
     }
