@@ -55,7 +55,7 @@ begin
             select events.seq, events.type from log.events
             where events.stream = w.stream order by events.seq desc limit 1
         ) as newest on true
-        order by w.stream, w.i
+        order by w.stream collate "C", w.i
     loop
         if stream is distinct from wish.stream then
             stream := wish.stream;

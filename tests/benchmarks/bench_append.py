@@ -26,6 +26,7 @@ import psycopg
 from eventsourcing.persistence import StoredEvent as RecordedEvent
 from eventsourcing.postgres import PostgresFactory
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -175,7 +176,7 @@ CONTENDERS: dict[str, Callable[[str, int, float], Run]] = {
 def table(runs: dict[tuple[str, int], list[Run]]) -> Table:
     """Rates are medians over the rounds; a ratio is the median of ours by theirs, round by round."""
     others = list(CONTENDERS)[1:]
-    shown = Table(title="Durable appends of one event per second; x = ours by theirs")
+    shown = Table(box=SIMPLE_HEAD, title="Durable appends of one event per second; x = ours by theirs")
     for heading in ("writers", "ours", "p50 ms", "p99 ms", *(column for name in others for column in (name, "x"))):
         shown.add_column(heading, justify="right", no_wrap=True)
     for writers in WRITERS:
@@ -213,7 +214,8 @@ def main() -> None:
     finally:
         server.stop()
         shutil.rmtree(home)
-    Console().print(table(runs))
+    console = Console()
+    console.print(table(runs), width=max(console.width, 100), crop=False)
 
 
 if __name__ == "__main__":
