@@ -37,10 +37,10 @@ def reports(event: Event) -> Iterator[Report]:
         return
     match event.type:
         case "assistant_msg":
-            yield _report("reply", data["turn"], data["usage"], data["model"])
+            yield _report("turn", data["turn"], data["usage"], data["model"])
         case "turn_ended":
             for usage in data["usage"]:
-                yield _report("reply", data["turn"], usage, None)
+                yield _report("turn", data["turn"], usage, None)
         case "conversation_changed":
             yield _report("title", None, data["usage"], None)
 

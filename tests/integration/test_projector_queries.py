@@ -210,8 +210,8 @@ async def test_usage_is_by_turn_purpose_and_model_with_a_total(read_side: ReadSi
     none = {"input_tokens": 0, "output_tokens": 0, "cached_tokens": 0, "cost_usd": None}
     assert answered == {
         "items": [
-            {"turn": 1, "purpose": "reply", "model": "demo", "calls": 2, **sums},
-            {"turn": 1, "purpose": "reply", "model": "x", "calls": 1, **none},
+            {"turn": 1, "purpose": "turn", "model": "demo", "calls": 2, **sums},
+            {"turn": 1, "purpose": "turn", "model": "x", "calls": 1, **none},
         ],
         "total": {"calls": 3, **sums},
     }

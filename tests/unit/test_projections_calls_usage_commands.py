@@ -116,9 +116,9 @@ def test_c7_each_report_of_usage_is_a_row_with_its_purpose_and_turn() -> None:
         closed("failed", reason="r", usage=[usage, Usage(model="other")]),
         changed(title="Trip", usage=usage),
     ).project(USAGE).then(
-        {"seq": 4, "n": 0, "purpose": "reply", "turn": 1, "model": "demo", "input_tokens": 7, "cost_usd": 0.25},
-        {"seq": 6, "n": 0, "purpose": "reply", "turn": 1, "model": None},
-        {"seq": 6, "n": 1, "purpose": "reply", "turn": 1, "model": "other", "cost_usd": None},
+        {"seq": 4, "n": 0, "purpose": "turn", "turn": 1, "model": "demo", "input_tokens": 7, "cost_usd": 0.25},
+        {"seq": 6, "n": 0, "purpose": "turn", "turn": 1, "model": None},
+        {"seq": 6, "n": 1, "purpose": "turn", "turn": 1, "model": "other", "cost_usd": None},
         {"seq": 7, "n": 0, "purpose": "title", "turn": None},
     )
 
