@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -39,12 +41,15 @@ from projections.projector import Projector
 from projections.schema import ensure_schema
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 
     from domain.event_store import EventStore
     from infra.settings import Settings
 
+logger = logging.getLogger(__name__)
+
 ROLES = ("api", "projector", "worker")
+ROLE_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,7 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
         )
         if "projector" in roles:
             projector = Projector(stores.event_store, stores.database, Leases(stores.database), PROJECTIONS)
-            stack.push_async_callback(_stop, asyncio.create_task(projector.run(), name="projector"))
+            stack.push_async_callback(_stop, asyncio.create_task(_kept_up(projector.run), name="projector"))
         if "worker" in roles:
             litellm = LiteLLMModel(
                 api_base=settings.model_api_base,
@@ -115,7 +120,7 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
             )
             agenda = PostgresAgenda(stores.database, lease_s=LEASE_S)
             worker = Worker(agenda, surroundings, concurrency=settings.worker_concurrency)
-            stack.push_async_callback(_stop, asyncio.create_task(worker.run(), name="worker"))
+            stack.push_async_callback(_stop, asyncio.create_task(_kept_up(worker.run), name="worker"))
         url = None
         if "api" in roles:
             feed = await stack.enter_async_context(LiveFeed(stores.database))
@@ -124,7 +129,18 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
             app = build_app(resources, hub.routes())
             app.on_shutdown.append(hub.close)
             url = await stack.enter_async_context(listening(app, settings.host, settings.port))
+        gc.freeze()  # what is loaded by now stays: full collections that walk it would stall the loop
         yield url
+
+
+async def _kept_up(role: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Run a role until cancelled; should it fail, say so and begin again: the log knows what it was at."""
+    while True:
+        try:
+            await role()
+        except Exception:
+            logger.exception("a role failed and begins again", extra={"action": "role_failed"})
+        await asyncio.sleep(ROLE_PAUSE_S)
 
 
 async def _stop(task: asyncio.Task[None]) -> None:
