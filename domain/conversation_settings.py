@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 WhenBusy = Literal["enqueue", "steer", "interrupt", "reject"]
 
 MAX_STEPS = 25
 MAX_ATTEMPTS = 5
+
+MODEL_PARAMS = frozenset({
+    "frequency_penalty", "logit_bias", "max_completion_tokens", "max_tokens", "min_p", "modalities",
+    "parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key", "reasoning_effort",
+    "repetition_penalty", "response_format", "safety_identifier", "safety_settings", "seed", "service_tier", "stop",
+    "temperature", "thinking", "tool_choice", "top_k", "top_p", "user", "verbosity", "web_search_options",
+})  # fmt: skip
+"""What a conversation may set of model calls. Others reach into LiteLLM: `api_base` would send our key to anybody."""
+
+
+def _known(name: str) -> str:
+    if name not in MODEL_PARAMS:
+        raise ValueError("is no parameter of model calls that a conversation may set")
+    return name
+
+
+ModelParam = Annotated[str, AfterValidator(_known)]
 
 
 class ConversationSettings(BaseModel):
@@ -19,7 +36,7 @@ class ConversationSettings(BaseModel):
 
     model: str | None = Field(default=None, min_length=1, max_length=200)
     fallback_models: list[str] | None = Field(default=None, max_length=10)
-    model_params: dict[str, Any] | None = None
+    model_params: dict[ModelParam, Any] | None = None
     system_prompt: str | None = None
     tools: list[str] | None = None
     when_busy: WhenBusy | None = None

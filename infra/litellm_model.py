@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from commands.agent.model import Delta, ModelError, ModelReply
+from domain.conversation_settings import MODEL_PARAMS
 from infra.hand_over import HandOver
 from infra.litellm_library import close_clients, load_litellm, usage_of, warm_litellm
 from infra.loop_thread import LoopThread
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 Item = Delta | ModelReply | ModelError
-
-PARAMS = frozenset({
-    "frequency_penalty", "logit_bias", "max_completion_tokens", "max_tokens", "min_p", "modalities",
-    "parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key", "reasoning_effort",
-    "repetition_penalty", "response_format", "safety_identifier", "safety_settings", "seed", "service_tier", "stop",
-    "temperature", "thinking", "tool_choice", "top_k", "top_p", "user", "verbosity", "web_search_options",
-})  # fmt: skip
-"""What a conversation may set. Other names reach into LiteLLM: an `api_base` would send our key to anybody."""
 
 
 class LiteLLMModel:
@@ -98,7 +91,7 @@ class LiteLLMModel:
                 await chunks.aclose()
 
     def _arguments(self, request: ModelRequest) -> dict[str, Any]:
-        if strange := sorted(request.params.keys() - PARAMS):
+        if strange := sorted(request.params.keys() - MODEL_PARAMS):
             raise ModelError("bad_request", f"model_params cannot set {', '.join(strange)[:200]}", retryable=False)
         return {
             **request.params,
