@@ -49,6 +49,8 @@ async def _serve(settings: Settings, given_roles: str) -> int:
 
     roles = _roles(given_roles, ROLES)
     try:
+        if "api" in roles:
+            _try_address(settings.host, settings.port)
         async with running(settings, roles) as url:
             print(f"listening on {url}\nweb page: {url}/" if url else "ready", flush=True)
             await signals.wait()
@@ -65,6 +67,13 @@ async def _serve(settings: Settings, given_roles: str) -> int:
             "(REJOINDER_HOST, REJOINDER_PORT), or stop the program that listens there"
         ) from error
     return 0
+
+
+def _try_address(host: str, port: int) -> None:
+    """Raise what listening will, before databases are started and conversations claimed for nothing."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
 
 
 def _roles(given: str, known: Collection[str]) -> Collection[str]:

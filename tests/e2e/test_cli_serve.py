@@ -85,12 +85,12 @@ def test_it_can_be_stopped_while_it_starts(tmp_path: Path) -> None:
     assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "", "")
 
 
-def test_a_port_that_is_taken_is_said_in_one_line(database_url: str, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_said_in_one_line_before_anything_is_started(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        ended = run("serve", "--port", str(port), "--role", "api", database_url=database_url, data_dir=tmp_path)
+        ended = run("serve", "--port", str(port), data_dir=tmp_path / "data")
 
-    assert ended.exit_code == 1
+    assert (ended.exit_code, (tmp_path / "data").exists()) == (1, False)
     assert _only_line(ended.stderr).startswith(f"rejoinder: the address 127.0.0.1:{port} is taken: choose another")
 
 
