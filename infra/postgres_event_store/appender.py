@@ -60,8 +60,8 @@ class AppendLane:
         self._connection = await insist(lambda: connect(self._dsn), self._patience)
         self._task = asyncio.create_task(self._run(), name="append lane")
 
-    async def append(self, stream: str, events: Sequence[NewEvent], expected: int, size: int) -> Appended:
-        """Join the next group and return the receipt once its commit is durable; see the port for the errors.
+    def append(self, stream: str, events: Sequence[NewEvent], expected: int, size: int) -> asyncio.Future[Appended]:
+        """Join the next group; the receipt is there, or the port's error, once its commit is durable.
 
         `size` is the events' in bytes: a group is bounded by it.
         """
@@ -70,7 +70,7 @@ class AppendLane:
         receipt: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Append(stream, events, expected, size, receipt))
         self._arrived.set()
-        return await receipt
+        return receipt
 
     async def close(self) -> None:
         """Let what was asked for be committed, for `CLOSING_SECONDS`; the rest fails with `StoreError`."""

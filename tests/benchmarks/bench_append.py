@@ -214,8 +214,7 @@ def main() -> None:
     finally:
         server.stop()
         shutil.rmtree(home)
-    console = Console()
-    console.print(table(runs), width=max(console.width, 100), crop=False)
+    Console(width=max(Console().width, 110)).print(table(runs))
 
 
 if __name__ == "__main__":
