@@ -91,6 +91,7 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
     """
     keys = load_keys(settings.api_keys_file) if settings.api_keys_file else None
     toolset = load_tools(settings.tools, default=demo_tools(settings.data_dir))
+    tasks: list[asyncio.Task[None]] = []
     async with AsyncExitStack() as stack:
         stores = await stack.enter_async_context(opened_stores(settings))
         clock = await stack.enter_async_context(Clock(stores.database))
@@ -100,7 +101,8 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
         )
         if "projector" in roles:
             projector = Projector(stores.event_store, stores.database, Leases(stores.database), PROJECTIONS)
-            stack.push_async_callback(_stop, asyncio.create_task(_kept_up(projector.run), name="projector"))
+            tasks.append(asyncio.create_task(_kept_up(projector.run), name="projector"))
+            stack.push_async_callback(_stop, tasks[-1])
         if "worker" in roles:
             litellm = LiteLLMModel(
                 api_base=settings.model_api_base,
@@ -120,7 +122,8 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
             )
             agenda = PostgresAgenda(stores.database, lease_s=LEASE_S)
             worker = Worker(agenda, surroundings, concurrency=settings.worker_concurrency)
-            stack.push_async_callback(_stop, asyncio.create_task(_kept_up(worker.run), name="worker"))
+            tasks.append(asyncio.create_task(_kept_up(worker.run), name="worker"))
+            stack.push_async_callback(_stop, tasks[-1])
         url = None
         if "api" in roles:
             feed = await stack.enter_async_context(LiveFeed(stores.database))
@@ -129,6 +132,7 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
             app = build_app(resources, hub.routes())
             app.on_shutdown.append(hub.close)
             url = await stack.enter_async_context(listening(app, settings.host, settings.port))
+        stack.callback(lambda: [task.cancel() for task in tasks])  # comes first: all drain side by side
         gc.freeze()  # what is loaded by now stays: full collections that walk it would stall the loop
         yield url
 

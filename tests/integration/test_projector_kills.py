@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 ROOT = Path(__file__).parents[2]
+KILLS = 8
 LEADERS = "select key, holder from leases where key like 'projection:%' and until > clock_timestamp()"
 
 
@@ -56,14 +57,19 @@ async def moved(read_side: ReadSide, after: int) -> None:
 async def test_r1_a_projector_killed_at_any_instant_gives_every_event_its_effect_once(database_url: str) -> None:
     chance = random.Random(1)
     log = interleaved([random_log(chance) for _ in range(60)], chance)
+    share = len(log) // KILLS
     async with open_read_side(database_url) as read_side:
-        appending = asyncio.create_task(read_side.append(log))
-        for _ in range(8):
+        for kill in range(KILLS):
+            before = (await read_side.execute("select max(position) from projections"))[0][0]
             async with projector(database_url, 0.5, 0.1) as process:
-                await moved(read_side, (await read_side.execute("select max(position) from projections"))[0][0])
+                await led_by(read_side, process)
+                appending = asyncio.create_task(read_side.append(log[kill * share : (kill + 1) * share]))
+                await moved(read_side, before)
                 await asyncio.wait({appending}, timeout=chance.uniform(0, 0.1))
                 process.kill()
-        position = await appending
+            await appending
+        await read_side.append(log[KILLS * share :])
+        position = await read_side.store.head()
         async with projector(database_url, 0.5, 0.1):
             await read_side.reached(position, timeout_s=60)
         log = await read_side.store.read_all(0, limit=100_000, prefixes=["conversation-"])
