@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from contextvars import Context
 from typing import TYPE_CHECKING, NoReturn
 
 import psycopg
@@ -45,7 +46,8 @@ class LiveReader:
     async def started(self) -> None:
         """Return when everything committed from now on will be fanned out; `StoreError` if that takes too long."""
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="live reader of the log")
+            # in a context of its own: what it logs is not about the conversation of the first subscriber
+            self._task = asyncio.create_task(self._run(), name="live reader of the log", context=Context())
         if not self._listening.is_set():
             try:
                 async with asyncio.timeout(self._patience):
