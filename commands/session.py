@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from commands.ports import TooManyRaces
 from domain.errors import ConversationNotFound
-from domain.event_store import StreamDeleted, StreamMoved
+from domain.event_store import STREAM_DELETED, StoreError, StreamDeleted, StreamMoved
 from domain.wire import decode, encode, stream_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from domain.wire import CommandMark
 
 Answer = TypeVar("Answer")
+Done = TypeVar("Done")
+RACES = 20
+"""So many lost races in a row are given up."""
 
 
 class Session:
@@ -60,38 +64,43 @@ class Session:
         """Read and fold what others appended."""
         self.fold(await self._store.read(self.stream, after=self.seq))
 
-    def fold(self, stored: Sequence[StoredEvent]) -> list[ConversationEvent]:
-        """Fold those of these events that are next, and return them; older ones are known already."""
-        news = [decode(event) for event in stored if event.seq > self.seq]
+    def fold(self, stored: Sequence[StoredEvent]) -> None:
+        """Fold those of these events that are next; older ones are known already.
+
+        Raises `UnknownEventType`, and `ConversationNotFound` at the tombstone of a deleted stream; then none is folded.
+        """
+        news = [event for event in stored if event.seq > self.seq]
+        if any(event.type == STREAM_DELETED for event in news):
+            raise ConversationNotFound("no such conversation")
         if news:
-            self._take(news, stored[-1].position)
-        return news
+            self._take([decode(event) for event in news], news[-1].position)
 
     async def append(
         self,
         decide: Callable[[Conversation, datetime], Answer],
         *,
         mark: Callable[[Answer], CommandMark] | None = None,
-        races: int = 20,
+        outage: Callable[[StoreError], Awaitable[None]] | None = None,
     ) -> Answer:
         """Decide on a copy and append what that triggers; when others were first, fold theirs and decide again.
 
-        Raises what `decide` raises, `ConversationNotFound` if the stream was deleted, `TooManyRaces` after `races`.
+        While the store is out of reach `outage` may wait, or raise to give up: what may have been written is sent
+        again as it is, so that no outcome stays unknown. Without it a `StoreError` is raised.
+        Raises what `decide` raises, `ConversationNotFound` if the stream was deleted, `TooManyRaces` after `RACES`.
         """
-        for race in range(races):
+        for race in range(RACES):
             trial = self.conversation.copied()
             answer = decide(trial, self._clock.now())
             decided = cast("list[ConversationEvent]", list(trial.collect_events()))
             if not decided:
                 return answer
             command = mark(answer) if mark else None
+            news = [encode(event, command) for event in decided]
             try:
-                appended = await self._store.append(
-                    self.stream, [encode(event, command) for event in decided], expected=self.seq
-                )
+                appended = await _through(outage, partial(self._store.append, self.stream, news, self.seq))
             except StreamMoved:
                 await asyncio.sleep(random.uniform(0, 0.002 * min(race, 10)))
-                await self.refresh()
+                await _through(outage, self.refresh)
             except StreamDeleted as error:
                 raise ConversationNotFound("no such conversation") from error
             else:
@@ -108,3 +117,15 @@ class Session:
         self.conversation = trial
         self.newest += decided
         self.position = position
+
+
+async def _through(
+    outage: Callable[[StoreError], Awaitable[None]] | None, attempt: Callable[[], Awaitable[Done]]
+) -> Done:
+    while True:
+        try:
+            return await attempt()
+        except StoreError as error:
+            if outage is None:
+                raise
+            await outage(error)

@@ -6,10 +6,13 @@ here. Losing any of it in a crash costs at most a second claim, so nothing waits
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, LiteralString
 from uuid import UUID, uuid4
+
+import psycopg
 
 from commands.agent.agenda import AgendaUnavailable, Claim
 from infra.database import DatabaseUnavailable
@@ -25,31 +28,39 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WAKE, AGENDA = "wake", "agenda"
+MOST_PAUSES = 15
+"""What fails again and again is tried again after one pause, two, three, … but never more than so many."""
+HINT_S = 1.0
+"""A hint that takes longer is given up: a command is not answered before."""
 
 _QUICK: LiteralString = "quick as materialized (select set_config('synchronous_commit', 'off', true))"
 
+# Who claims what was not handed back takes over, and `strikes` counts how often in a row: a claim that is none begins
+# at 0 again. (The former holder itself cannot be returned: a CTE would not see it once the row is updated.)
+_HOLD: LiteralString = """
+    claimed_by = %(token)s, hold_until = clock_timestamp() + %(lease)s * interval '1 second',
+    strikes = case when a.claimed_by is null then 0 else a.strikes + 1 end
+"""
+
+# What is parked may be many, so only the index on wake_at will do: hence now() and not clock_timestamp(), which is
+# volatile, and an order that no index has.
 _CLAIM: LiteralString = f"""
 with {_QUICK}, due as materialized (
-    select a.conversation_id, a.claimed_by is not null as takeover
-    from agenda a, quick
-    where a.kind = 'turn' and a.wake_at <= clock_timestamp()
-    order by a.due_at limit %(limit)s for update of a skip locked)
-update agenda a
-set claimed_by = %(token)s, hold_until = clock_timestamp() + %(lease)s * interval '1 second',
-    strikes = case when due.takeover then a.strikes + 1 else a.strikes end
+    select a.conversation_id from agenda a, quick
+    where a.kind = 'turn' and a.wake_at <= now()
+    order by a.due_at + interval '0' limit %(limit)s for update of a skip locked)
+update agenda a set {_HOLD}
 from due where a.conversation_id = due.conversation_id and a.kind = 'turn'
-returning a.conversation_id, due.takeover
+returning a.conversation_id, a.strikes > 0
 """
 
 _CLAIM_HINTED: LiteralString = f"""
-with {_QUICK}, held as materialized (
-    select a.claimed_by is not null as takeover from agenda a, quick
-    where a.conversation_id = %(id)s and a.kind = 'turn' for update of a)
-insert into agenda (conversation_id, kind, claimed_by, hold_until)
+with {_QUICK}
+insert into agenda as a (conversation_id, kind, claimed_by, hold_until)
 select %(id)s, 'turn', %(token)s, clock_timestamp() + %(lease)s * interval '1 second' from quick
-on conflict (conversation_id, kind) do update set claimed_by = excluded.claimed_by, hold_until = excluded.hold_until
-    where agenda.hold_until is null or agenda.hold_until < clock_timestamp()
-returning coalesce((select takeover from held), false)
+on conflict (conversation_id, kind) do update set {_HOLD}
+    where a.hold_until is null or a.hold_until < clock_timestamp()
+returning a.conversation_id, a.strikes > 0
 """
 
 _EXTEND: LiteralString = f"""
@@ -63,9 +74,14 @@ from mine where a.conversation_id = mine.conversation_id and a.kind = 'turn'
 returning a.conversation_id
 """
 
+# The clock of who says when it is due may be behind this one: without a least delay such a row would be claimed and
+# handed back again and again until that clock has come so far.
 _FINISH: LiteralString = f"""
 with {_QUICK}, done as (
-    update agenda a set seen_seq = %(seq)s, seen_due = %(due)s, claimed_by = null, hold_until = null, strikes = 0
+    update agenda a
+    set seen_seq = %(seq)s, claimed_by = null, hold_until = null, strikes = 0,
+        seen_due = case when %(due)s::timestamptz is not null
+            then greatest(%(due)s::timestamptz, clock_timestamp() + interval '100 milliseconds') end
     from quick
     where a.conversation_id = %(id)s and a.kind = 'turn' and a.claimed_by = %(token)s and a.seq <= %(seq)s
     returning a.seen_due)
@@ -76,7 +92,7 @@ _RELEASE: LiteralString = f"""
 with {_QUICK}, released as (
     update agenda a
     set claimed_by = case when %(failed)s then a.claimed_by end,
-        hold_until = clock_timestamp() + %(pause)s * interval '1 second'
+        hold_until = clock_timestamp() + %(pause)s * least(a.strikes + 1, %(longest)s) * interval '1 second'
     from quick where a.conversation_id = %(id)s and a.kind = 'turn' and a.claimed_by = %(token)s
     returning a.hold_until)
 select pg_notify('agenda', extract(epoch from hold_until)::text) from released
@@ -105,7 +121,7 @@ class PostgresAgenda:
         token = uuid4()
         async with self._run(_CLAIM_HINTED, id=conversation_id, token=token, lease=self._lease_s) as cursor:
             row = await cursor.fetchone()
-            return Claim(conversation_id, token, takeover=row[0]) if row else None
+            return Claim(row[0], token, takeover=row[1]) if row else None
 
     async def extend(self, claims: Collection[Claim]) -> set[UUID]:
         """Renew these claims; returns the conversations that are still held."""
@@ -119,8 +135,9 @@ class PostgresAgenda:
             return await cursor.fetchone() is not None
 
     async def release(self, claim: Claim, *, pause_s: float, failed: bool) -> None:
-        """Let go unfinished; `failed` makes the next claim a take-over."""
-        async with self._run(_RELEASE, id=claim.conversation_id, token=claim.token, pause=pause_s, failed=failed):
+        """Let go unfinished; `failed` makes the next claim a take-over. The pause grows with take-overs in a row."""
+        values = {"pause": pause_s, "failed": failed, "longest": MOST_PAUSES}
+        async with self._run(_RELEASE, id=claim.conversation_id, token=claim.token, **values):
             pass
 
     async def due_in(self) -> float | None:
@@ -133,10 +150,7 @@ class PostgresAgenda:
         """Yield conversations that were just given something to do; None: look at the whole agenda."""
         async with aclosing(self._database.listen([WAKE, AGENDA])) as notifications:
             async for notification in notifications:
-                if notification is not None and notification.channel == WAKE:
-                    yield UUID(notification.payload)
-                else:
-                    yield None
+                yield _conversation(notification.payload) if notification and notification.channel == WAKE else None
 
     @asynccontextmanager
     async def _run(self, statement: LiteralString, **values: object) -> AsyncIterator[AsyncCursor]:
@@ -144,7 +158,10 @@ class PostgresAgenda:
             async with self._database.connection() as connection, connection.cursor() as cursor:
                 await cursor.execute(statement, values)
                 yield cursor
-        except DatabaseUnavailable as error:
+        except (
+            DatabaseUnavailable,
+            psycopg.Error,
+        ) as error:  # a deadlock, say: no claim, no harm
             raise AgendaUnavailable(str(error)) from error
 
 
@@ -157,7 +174,15 @@ class PostgresWaker:
     async def wake(self, conversation_id: UUID) -> None:
         """Notify; a hint that is lost costs time, nothing else."""
         try:
-            async with self._database.connection() as connection:
+            async with asyncio.timeout(HINT_S), self._database.connection() as connection:
                 await connection.execute("select pg_notify(%s, %s)", (WAKE, str(conversation_id)))
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, psycopg.Error, TimeoutError) as error:
             logger.info("nobody was woken: %s", error, extra={"action": "wake_lost"})
+
+
+def _conversation(payload: str) -> UUID | None:
+    """Return whom a hint is about; others may use the channel too."""
+    try:
+        return UUID(payload)
+    except ValueError:
+        return None

@@ -8,6 +8,7 @@ from commands.agent.live import LiveAt
 from commands.agent.model import ModelError, ModelRequest
 from commands.agent.model_call import call_model
 from domain.decisions import Reply
+from domain.errors import Superseded
 from domain.proposals import propose
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from commands.agent.surroundings import Decide, Surroundings
     from commands.session import Session
     from domain.conversation import Conversation
+    from domain.conversation_state import OpenTurn
     from domain.tools import Toolset
     from domain.usage import Usage
 
@@ -27,8 +29,7 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
 
     Returns the decision that records the reply, or the one that ends the turn as failed.
     """
-    turn = session.conversation.turn
-    assert turn is not None
+    turn = open_turn(session.conversation)
     settings, step, attempt, number = turn.settings, turn.step + 1, turn.attempt, turn.number
     tools = surroundings.toolset.existing(settings.get("tools"))
     model = settings.get("model") or surroundings.default_model
@@ -57,19 +58,28 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
             on_restart=begin_again,
         )
     except ModelError as error:
-        return failing(session.conversation, error.reason, [error.usage] if error.usage else None)
+        return _failing(number, attempt, error.reason, [error.usage] if error.usage else None)
     recorded = _reply(
         reply, step, context_seq, tools, settings.get("approval_timeout_s", surroundings.approval_timeout_s)
     )
     return lambda conversation, now: conversation.record_reply(number, attempt, recorded, now=now)
 
 
-def failing(conversation: Conversation, reason: str, usage: Sequence[Usage] | None = None) -> Decide:
+def failing(conversation: Conversation, reason: str) -> Decide:
     """Make the decision that ends the open turn as failed."""
-    turn = conversation.turn
-    assert turn is not None
-    number, attempt = turn.number, turn.attempt
-    return lambda conversation, now: conversation.fail_turn(number, attempt, reason, now=now, usage=usage)
+    turn = open_turn(conversation)
+    return _failing(turn.number, turn.attempt, reason)
+
+
+def open_turn(conversation: Conversation) -> OpenTurn:
+    """Return the open turn; `Superseded` when it has ended meanwhile."""
+    if conversation.turn is None:
+        raise Superseded("the turn has ended")
+    return conversation.turn
+
+
+def _failing(turn: int, attempt: int, reason: str, usage: Sequence[Usage] | None = None) -> Decide:
+    return lambda conversation, now: conversation.fail_turn(turn, attempt, reason, now=now, usage=usage)
 
 
 def _reply(reply: ModelReply, step: int, context_seq: int, tools: Toolset, approval_timeout_s: float) -> Reply:

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from commands.agent.append_queue import STORE_PAUSE_S, AppendQueue, out_of_reach
 from commands.agent.model_context import ModelContext
 from commands.agent.model_step import failing, model_step
+from commands.agent.stopping import stop
 from commands.agent.tool_dispatch import tool_dispatch
+from commands.log_context import log_with
 from domain.errors import Superseded
-from domain.event_store import SlowSubscriber, StoreError
+from domain.event_store import StoreError
 from domain.owes import AwaitInput, CallModel, CloseTurn, Expire, Owed, RunTools, StartTurn, owes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Collection, Coroutine
     from datetime import datetime
 
     from commands.agent.surroundings import Decide, Surroundings
@@ -31,8 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RACES = 10_000
-STORE_PAUSE_S = 0.25
 MODEL = "model"
 
 
@@ -44,56 +46,76 @@ class Rest:
     due_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    decide: Decide
-    decided: asyncio.Future[None]
-
-
 class Runner:
-    """Works on one conversation until it rests, or it is told to let go or to abandon it."""
+    """Works on one conversation, once, until it rests, another worker has it, or it is told to stop.
 
-    def __init__(self, session: Session, surroundings: Surroundings) -> None:
+    `takeover` says that its former holder never let go: an open turn is then resumed under a new attempt first.
+    """
+
+    def __init__(self, session: Session, surroundings: Surroundings, *, takeover: bool) -> None:
         self.session = session
         self._surroundings = surroundings
-        self._inbox: asyncio.Queue[_Decision | tuple[StoredEvent, ...] | None] = asyncio.Queue()
+        self._stirred = asyncio.Event()
+        self._news: deque[tuple[StoredEvent, ...]] = deque()
+        self._queue = AppendQueue(session, self._stirred.set)
         self._context = ModelContext(surroundings.conversations.store, session)
         self._tasks: dict[str, asyncio.Task[Decide]] = {}
-        self._held: tuple[int, int] | None = None
-        self._letting_go = False
-        self.cut_off_tools = False
-        """Whether tools were running when it stopped: threads of theirs may run on."""
-        self._abandoned = False
+        self._taking_over = takeover
+        self._letting_go = self._abandoned = self._cut_off = False
 
     def let_go(self) -> None:
         """Start nothing more; what runs may end, and be recorded."""
         self._letting_go = True
-        self._inbox.put_nowait(None)
+        self._stirred.set()
 
     def abandon(self) -> None:
         """Stop at once and append nothing more."""
         self._abandoned = True
-        self._inbox.put_nowait(None)
+        self._queue.give_up()
+        self._stirred.set()
 
-    async def run(self, *, takeover: bool) -> Rest | None:
-        """Work until the conversation rests; None when it was let go or abandoned before that.
+    @property
+    def overtaken(self) -> bool:
+        """Whether another worker goes on with the conversation, which stops this one."""
+        return self._queue.overtaken
 
-        `takeover` says that its former holder never let go: an open turn is then resumed under a new attempt first.
+    @property
+    def clean(self) -> bool:
+        """Whether whoever comes next need not fear that something of an earlier worker still runs or is in flight."""
+        return not (self._taking_over or self._cut_off or self._queue.in_flight or self.overtaken)
+
+    async def run(self) -> Rest | None:
+        """Work until the conversation rests; None when it stopped before that.
+
+        Raises `ConversationNotFound` if it was deleted, `UnknownEventType`, and `StoreError` if it was abandoned while
+        the log was away.
         """
-        listening = asyncio.create_task(self._listen())
+        listening = asyncio.create_task(self._listen(), name="listening")
         try:
-            if takeover:
-                await self._append(_resume)
+            if self._taking_over:
+                await self._take_over()
             return await self._work()
         finally:
-            listening.cancel()
-            self.cut_off_tools = any(key != MODEL for key in self._tasks)
+            self._cut_off = any(key != MODEL for key in self._tasks)  # threads of theirs may run on
+            self._queue.close()
             await self._cancel(list(self._tasks))
-            await asyncio.gather(listening, return_exceptions=True)
+            await stop([listening])
+
+    async def _take_over(self) -> None:
+        if turn := self.session.conversation.turn:
+            number, attempt = turn.number, turn.attempt
+            await self._queue.append(lambda c, now: c.resume_turn(number, attempt, now=now))
+        self._taking_over = self._abandoned
 
     async def _work(self) -> Rest | None:
         while not self._abandoned:
+            self._stirred.clear()
+            while self._news:
+                self.session.fold(self._news.popleft())
+            await self._queue.settle()
             await self._record_what_ended()
+            if self.overtaken:
+                return None
             now = self._surroundings.conversations.clock.now()
             owed = owes(self.session.conversation, now)
             await self._stop_what_is_not_owed(owed)
@@ -103,55 +125,57 @@ class Runner:
                 if self._letting_go and not all(isinstance(item, AwaitInput) for item in owed):
                     return None
                 return Rest(self.session.seq, _deadline(owed))
-            await self._wait(_deadline(owed), now)
+            until = _deadline(owed)
+            with suppress(TimeoutError):
+                async with asyncio.timeout((until - now).total_seconds() if until else None):
+                    await self._stirred.wait()
         return None
 
-    async def _act(self, owed: tuple[Owed, ...]) -> bool:
-        """Start what is owed and does not run; True when something was appended, so that it must be asked again."""
-        appended = False
+    async def _act(self, owed: Collection[Owed]) -> bool:
+        """Start what is owed and does not run; True when something was decided, so that it must be asked again."""
+        decisions: list[Decide] = []
         for item in owed:
             match item:
                 case StartTurn():
-                    appended |= await self._append(_start_turn)
+                    decisions.append(_start_turn)
                 case Expire(calls):
-                    appended |= await self._append(partial(_expire, calls))
+                    decisions.append(partial(_expire, calls))
                 case CloseTurn(reason):
-                    appended |= await self._append(failing(self.session.conversation, reason))
+                    decisions.append(failing(self.session.conversation, reason))
                 case CallModel():
                     self._start(MODEL, lambda: model_step(self.session, self._surroundings, self._context))
                 case RunTools(calls):
                     for call_id in calls:
                         self._start(call_id, partial(self._run_tool, call_id))
-        return appended
+        for decide in decisions:
+            await self._queue.append(decide)
+        return bool(decisions)
 
     def _run_tool(self, call_id: str) -> Coroutine[None, None, Decide]:
-        return tool_dispatch(call_id, self.session, self._surroundings, self._context, self._record)
-
-    async def _record(self, decide: Decide) -> None:
-        """Have a decision appended, from within a task of this runner; returns when it is durable.
-
-        Raises `Superseded` when its place was taken.
-        """
-        decision = _Decision(decide, asyncio.get_running_loop().create_future())
-        self._inbox.put_nowait(decision)
-        await decision.decided
+        return tool_dispatch(call_id, self.session, self._surroundings, self._context, self._queue.record)
 
     def _start(self, key: str, work: Callable[[], Coroutine[None, None, Decide]]) -> None:
-        if key not in self._tasks:
-            task = asyncio.create_task(work(), name=key)
-            task.add_done_callback(lambda _: self._inbox.put_nowait(None))
-            self._tasks[key] = task
+        if key in self._tasks:
+            return
+        if turn := self.session.conversation.turn:
+            log_with(turn=turn.number, correlation_id=str(turn.event_id))
+        task = asyncio.create_task(_through_outages(work), name=key)
+        task.add_done_callback(lambda _: self._stirred.set())
+        self._tasks[key] = task
 
     async def _record_what_ended(self) -> None:
         for key in [key for key, task in self._tasks.items() if task.done()]:
-            with suppress(Superseded):  # a step of it could not be recorded: it has no say any more
-                await self._append(self._tasks.pop(key).result())
-            if key == MODEL:
-                self._surroundings.live.clear(self.session.conversation_id)
+            task = self._tasks.pop(key)
+            if task.cancelled():
+                raise RuntimeError(f"{key} was cancelled, and not by its runner")
+            try:
+                with suppress(Superseded):  # a step of it could not be recorded: it has no say any more
+                    await self._queue.append(task.result())
+            finally:
+                if key == MODEL:
+                    self._surroundings.live.clear(self.session.conversation_id)
 
-    async def _stop_what_is_not_owed(self, owed: tuple[Owed, ...]) -> None:
-        turn = self.session.conversation.turn
-        held = (turn.number, turn.attempt) if turn else None
+    async def _stop_what_is_not_owed(self, owed: Collection[Owed]) -> None:
         wanted: set[str] = set()
         for item in owed:
             match item:
@@ -159,95 +183,33 @@ class Runner:
                     wanted.add(MODEL)
                 case RunTools(calls):
                     wanted.update(calls)
-        stale = [key for key in self._tasks if held != self._held or key not in wanted]
-        self._held = held
-        await self._cancel(stale)
-        if MODEL in stale:
-            self._surroundings.live.clear(self.session.conversation_id)
+        await self._cancel([key for key in self._tasks if key not in wanted])
 
     async def _cancel(self, keys: list[str]) -> None:
-        tasks = [self._tasks.pop(key) for key in keys]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _wait(self, deadline: datetime | None, now: datetime) -> None:
-        """Wait for the first of: a decision, a new event, the end of a task, the deadline; then take all there is."""
-        timeout = (deadline - now).total_seconds() if deadline else None
-        try:
-            async with asyncio.timeout(timeout):
-                item = await self._inbox.get()
-        except TimeoutError:
-            return
-        while True:
-            match item:
-                case _Decision():
-                    await self._settle(item)
-                case tuple():
-                    await self._take(item)
-            if self._inbox.empty() or self._abandoned:
-                return
-            item = self._inbox.get_nowait()
-
-    async def _take(self, events: tuple[StoredEvent, ...]) -> None:
-        news = [event for event in events if event.seq > self.session.seq]
-        if news and news[0].seq == self.session.seq + 1:
-            self.session.fold(news)
-        elif news:
-            await self.session.refresh()
-
-    async def _settle(self, decision: _Decision) -> None:
-        if decision.decided.done():  # its task was cancelled meanwhile
-            return
-        recorded = await self._append(decision.decide)
-        if not decision.decided.done():
-            if recorded:
-                decision.decided.set_result(None)
-            else:
-                decision.decided.set_exception(Superseded("its place in the log was taken"))
-
-    async def _append(self, decide: Decide) -> bool:
-        """Append a decision, however often others are first and however long the log is away, while we hold it.
-
-        False when it was superseded.
-        """
-        while not self._abandoned:
-            try:
-                await self.session.append(decide, races=RACES)
-            except Superseded as superseded:
-                logger.info("not recorded: %s", superseded, extra={"action": "superseded"})
-                return False
-            except StoreError as error:
-                logger.warning("the log is out of reach: %s", error, extra={"action": "append_retried"})
-                await asyncio.sleep(STORE_PAUSE_S)
-                await self._refresh()
-            else:
-                return True
-        return False
-
-    async def _refresh(self) -> None:
-        try:
-            await self.session.refresh()
-        except StoreError as error:
-            logger.debug("the log is still out of reach: %s", error)
+        await stop([self._tasks.pop(key) for key in keys])
+        if MODEL in keys:
+            self._surroundings.live.clear(self.session.conversation_id)
 
     async def _listen(self) -> None:
-        """Put the conversation's new events into the inbox, for ever."""
+        """Take in the conversation's new events, for ever."""
         store = self._surroundings.conversations.store
         while True:
             try:
                 async with aclosing(store.subscribe_stream(self.session.stream, self.session.seq)) as batches:
                     async for batch in batches:
-                        if batch.events:
-                            self._inbox.put_nowait(batch.events)
-            except (SlowSubscriber, StoreError) as error:
-                logger.info("following a conversation again: %s", error, extra={"action": "resubscribed"})
+                        self._news.append(batch.events)
+                        self._stirred.set()
+            except Exception as error:  # whatever it is: nobody else would tell the runner what others append
+                logger.warning("following a conversation again: %s", error, extra={"action": "resubscribed"})
             await asyncio.sleep(STORE_PAUSE_S)
 
 
-def _resume(conversation: Conversation, now: datetime) -> None:
-    if conversation.turn is not None:
-        conversation.resume_turn(conversation.turn.number, conversation.turn.attempt, now=now)
+async def _through_outages(work: Callable[[], Coroutine[None, None, Decide]]) -> Decide:
+    while True:  # only reading the history raises it, before anything was done
+        try:
+            return await work()
+        except StoreError as error:
+            await out_of_reach(error)
 
 
 def _start_turn(conversation: Conversation, now: datetime) -> None:
@@ -258,5 +220,5 @@ def _expire(calls: tuple[str, ...], conversation: Conversation, now: datetime) -
     conversation.expire(calls, now=now)
 
 
-def _deadline(owed: tuple[Owed, ...]) -> datetime | None:
+def _deadline(owed: Collection[Owed]) -> datetime | None:
     return next((item.until for item in owed if isinstance(item, AwaitInput)), None)

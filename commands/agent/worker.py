@@ -1,18 +1,18 @@
-"""A worker: claims conversations that owe something, keeps their leases, and hands them back when they rest."""
+"""A worker: claims conversations that owe something, keeps their leases, and hands all back when it stops."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from commands.agent.agenda import AgendaUnavailable
-from commands.agent.runner import Runner
-from domain.errors import ConversationNotFound, UnknownEventType
+from commands.agent.hold import Hold
+from commands.agent.stopping import stop
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
     from uuid import UUID
 
     from commands.agent.agenda import Agenda, Claim
@@ -22,22 +22,28 @@ logger = logging.getLogger(__name__)
 
 LEASE_S = 8.0
 RENEW_EVERY_S = 2.0
-SHORTEST_SLEEP_S = 0.005
+SHORTEST_SLEEP_S = 0.02
 LONGEST_SLEEP_S = 5.0
 UNAVAILABLE_PAUSE_S = 1.0
-DRAIN_S = 7.0
-FAILED_PAUSE_S = 2.0
-UNKNOWN_PAUSE_S = 30.0
+DRAIN_S = 6.5
+"""How long what runs may take to come to its next durable event when the worker stops, …"""
+ABANDON_S = 2.0
+"""… and then to end: all within ten seconds."""
+
+
+class _Running(NamedTuple):
+    hold: Hold
+    task: asyncio.Task[None]
 
 
 class Worker:
-    """Runs up to `concurrency` conversations at a time in this process, until `stop`."""
+    """Runs up to `concurrency` conversations at a time in this process."""
 
     def __init__(self, agenda: Agenda, surroundings: Surroundings, *, concurrency: int) -> None:
         self._agenda, self._surroundings, self._concurrency = agenda, surroundings, concurrency
-        self._running: dict[UUID, tuple[Claim, asyncio.Task[None]]] = {}
-        self._runners: dict[UUID, Runner] = {}
-        self._hinted_again: set[UUID] = set()
+        self._running: dict[UUID, _Running] = {}
+        self._claims: set[asyncio.Task[list[Claim]]] = set()
+        self._claiming = asyncio.Lock()
         self._look = asyncio.Event()
         self._stopping = False
 
@@ -47,23 +53,26 @@ class Worker:
         return len(self._running)
 
     async def run(self) -> None:
-        """Work for ever; cancel it to stop: what runs is drained to its next durable event within `DRAIN_S`."""
+        """Work for ever; cancel it to stop: what runs is drained to its next durable event, within ten seconds."""
+        keeping = asyncio.create_task(_again(self._keep_leases), name="leases")
+        looking = [
+            asyncio.create_task(_again(self._follow_hints), name="hints"),
+            asyncio.create_task(_again(self._follow_agenda), name="agenda"),
+        ]
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._follow_hints())
-                group.create_task(self._follow_agenda())
-                group.create_task(self._keep_leases())
+            await asyncio.wait([keeping, *looking])
         finally:
+            self._stopping = True
+            await stop(looking)
             await self._drain()
+            await stop([keeping])
 
     async def _follow_hints(self) -> None:
         async with aclosing(self._agenda.hints()) as hints:
             async for conversation_id in hints:
                 if conversation_id is None:
                     self._look.set()
-                elif conversation_id in self._running:
-                    self._hinted_again.add(conversation_id)
-                elif self.running < self._concurrency:
+                elif conversation_id not in self._running:  # who works on it follows the log
                     await self._claim_hinted(conversation_id)
 
     async def _follow_agenda(self) -> None:
@@ -77,99 +86,107 @@ class Worker:
     async def _claim_due(self) -> float:
         """Claim what is due into the free slots, and say how long to sleep."""
         try:
-            while free := self._concurrency - self.running:
-                claims = await self._agenda.claim(free)
-                for claim in claims:
-                    self._start(claim)
-                if len(claims) < free:
-                    due_in = await self._agenda.due_in()
-                    return LONGEST_SLEEP_S if due_in is None else min(max(due_in, SHORTEST_SLEEP_S), LONGEST_SLEEP_S)
+            async with self._claiming:
+                free = self._concurrency - self.running
+                if free <= 0 or await self._claim(self._agenda.claim(free)) == free:
+                    return LONGEST_SLEEP_S  # or until one ends
+            due_in = await self._agenda.due_in()
         except AgendaUnavailable as error:
             logger.warning("cannot look at the agenda: %s", error, extra={"action": "agenda_unavailable"})
             return UNAVAILABLE_PAUSE_S
-        return LONGEST_SLEEP_S
-
-    async def _keep_leases(self) -> None:
-        renewed = time.monotonic()
-        while True:
-            await asyncio.sleep(RENEW_EVERY_S)
-            asked = time.monotonic()
-            claims = [claim for claim, _ in self._running.values()]
-            try:
-                held = await self._agenda.extend(claims) if claims else set()
-                renewed = asked
-            except AgendaUnavailable as error:
-                logger.warning("cannot renew leases: %s", error, extra={"action": "agenda_unavailable"})
-                if asked - renewed < LEASE_S - RENEW_EVERY_S:
-                    continue
-                held = set()
-            for claim in claims:
-                if claim.conversation_id not in held and (runner := self._runners.get(claim.conversation_id)):
-                    logger.warning("lost a conversation to another worker", extra={"action": "lease_lost"})
-                    runner.abandon()
-
-    def _start(self, claim: Claim) -> None:
-        task = asyncio.create_task(self._work_on(claim), name=f"conversation {claim.conversation_id}")
-        self._running[claim.conversation_id] = claim, task
-
-    async def _work_on(self, claim: Claim) -> None:
-        conversation_id = claim.conversation_id
-        try:
-            await self._work_until_rest(claim)
-        except ConversationNotFound:
-            await self._release(claim, pause_s=UNKNOWN_PAUSE_S, failed=False)
-        except UnknownEventType as error:
-            logger.warning("left to newer workers: %s", error, extra={"action": "unknown_event"})
-            await self._release(claim, pause_s=UNKNOWN_PAUSE_S, failed=False)
-        except Exception:
-            logger.exception("a conversation could not be worked on", extra={"action": "runner_failed"})
-            await self._release(claim, pause_s=FAILED_PAUSE_S, failed=True)
-        finally:
-            del self._running[conversation_id]
-            self._runners.pop(conversation_id, None)
-            self._look.set()
-        if conversation_id in self._hinted_again and not self._stopping:
-            self._hinted_again.discard(conversation_id)
-            await self._claim_hinted(conversation_id)
-
-    async def _work_until_rest(self, claim: Claim) -> None:
-        session = await self._surroundings.conversations.load(claim.conversation_id)
-        takeover = claim.takeover
-        while True:
-            runner = self._runners[claim.conversation_id] = Runner(session, self._surroundings)
-            if self._stopping:
-                runner.let_go()
-            rest = await runner.run(takeover=takeover)
-            if rest is None:
-                return await self._release(claim, pause_s=0, failed=runner.cut_off_tools)
-            if await self._agenda.finish(claim, rest.seq, rest.due_at):
-                return None
-            if claim.conversation_id not in await self._agenda.extend([claim]):
-                return None
-            takeover = False
-            await session.refresh()
+        return LONGEST_SLEEP_S if due_in is None else min(max(due_in, SHORTEST_SLEEP_S), LONGEST_SLEEP_S)
 
     async def _claim_hinted(self, conversation_id: UUID) -> None:
+        """Claim it if there is a free slot; what is missed here, the agenda finds."""
+
+        async def asked() -> list[Claim]:
+            claim = await self._agenda.claim_hinted(conversation_id)
+            return [claim] if claim else []
+
         try:
-            if claim := await self._agenda.claim_hinted(conversation_id):
-                self._start(claim)
+            async with self._claiming:
+                if self.running < self._concurrency:
+                    await self._claim(asked())
         except AgendaUnavailable as error:
             logger.info("missed a hint: %s", error, extra={"action": "agenda_unavailable"})
 
-    async def _release(self, claim: Claim, *, pause_s: float, failed: bool) -> None:
+    async def _claim(self, asked: Coroutine[None, None, list[Claim]]) -> int:
+        """Start what is claimed and return how much that is; also what is claimed while whoever asks is stopped."""
+        task = asyncio.create_task(asked, name="claim")
+        self._claims.add(task)
+        task.add_done_callback(self._claimed)
+        return len(await asyncio.shield(task))
+
+    def _claimed(self, task: asyncio.Task[list[Claim]]) -> None:
+        self._claims.discard(task)
+        if not task.cancelled() and task.exception() is None:
+            for claim in task.result():
+                self._start(claim)
+
+    def _start(self, claim: Claim) -> None:
+        former = self._running.get(claim.conversation_id)
+        if former is not None:  # its lease ran out unnoticed: the process stood still
+            former.hold.abandon()
+        hold = Hold(claim, self._agenda, self._surroundings)
+        if self._stopping:
+            hold.let_go()
+        task = asyncio.create_task(self._work(hold, former), name=f"conversation {claim.conversation_id}")
+        self._running[claim.conversation_id] = _Running(hold, task)
+
+    async def _work(self, hold: Hold, former: _Running | None) -> None:
         try:
-            await self._agenda.release(claim, pause_s=pause_s, failed=failed)
-        except AgendaUnavailable as error:
-            logger.info("left to its lease: %s", error, extra={"action": "agenda_unavailable"})
+            if former is not None:
+                await asyncio.wait([former.task])
+            await hold.work()
+        finally:
+            if self._runs(hold):
+                del self._running[hold.claim.conversation_id]
+            self._look.set()
+
+    def _runs(self, hold: Hold) -> bool:
+        running = self._running.get(hold.claim.conversation_id)
+        return running is not None and running.hold is hold
+
+    async def _keep_leases(self) -> None:
+        """Renew all leases by one statement, again and again.
+
+        While that fails nobody is stopped: if another worker takes over, the log says so.
+        """
+        while True:
+            await asyncio.sleep(RENEW_EVERY_S)
+            holds = [running.hold for running in self._running.values()]
+            try:
+                held = await self._agenda.extend([hold.claim for hold in holds]) if holds else set()
+            except AgendaUnavailable as error:
+                logger.warning("cannot renew leases: %s", error, extra={"action": "agenda_unavailable"})
+                continue
+            for hold in holds:
+                if hold.claim.conversation_id not in held and self._runs(hold):
+                    logger.info("a conversation is not held any more", extra={"action": "lease_lost"})
+                    hold.abandon()
 
     async def _drain(self) -> None:
         """Let what runs come to its next durable event, then hand everything back."""
-        self._stopping = True
-        for runner in self._runners.values():
-            runner.let_go()
-        tasks = [task for _, task in self._running.values()]
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=DRAIN_S)
-            for runner in self._runners.values():
-                runner.abandon()
-            await asyncio.gather(*late, return_exceptions=True)
+        if self._claims:
+            await asyncio.wait(self._claims, timeout=ABANDON_S / 4)
+        for running in list(self._running.values()):
+            running.hold.let_go()
+        await self._all_end(within_s=DRAIN_S)
+        for running in list(self._running.values()):
+            running.hold.abandon()
+        await self._all_end(within_s=ABANDON_S)
+        await stop([running.task for running in self._running.values()], within_s=ABANDON_S / 2)
+
+    async def _all_end(self, *, within_s: float) -> None:
+        if tasks := [running.task for running in self._running.values()]:
+            await asyncio.wait(tasks, timeout=within_s)
+
+
+async def _again(follow: Callable[[], Awaitable[None]]) -> NoReturn:
+    """Run it for ever: a worker that has stopped looking, and goes on breathing, would be worse than any error."""
+    while True:
+        try:
+            await follow()
+        except Exception:
+            logger.exception("a worker stumbled, and goes on", extra={"action": "worker_stumbled"})
+        await asyncio.sleep(UNAVAILABLE_PAUSE_S)

@@ -1,0 +1,109 @@
+"""A conversation that a worker has claimed: worked on until it can be handed back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from commands.agent.agenda import AgendaUnavailable
+from commands.agent.runner import Runner
+from commands.log_context import log_with
+from domain.errors import ConversationNotFound, UnknownEventType
+from domain.event_store import StoreError
+
+if TYPE_CHECKING:
+    from commands.agent.agenda import Agenda, Claim
+    from commands.agent.runner import Rest
+    from commands.agent.surroundings import Surroundings
+
+logger = logging.getLogger(__name__)
+
+OUTAGE_PAUSE_S = 1.0
+FAILED_PAUSE_S = 2.0
+ABSENT_PAUSE_S = 30.0
+UNKNOWN_PAUSE_S = 5.0
+"""No longer: newer workers, who know more events, are kept away too."""
+
+
+class Hold:
+    """One claim, from the first look into the log to the moment when it is handed back, or lost."""
+
+    def __init__(self, claim: Claim, agenda: Agenda, surroundings: Surroundings) -> None:
+        self.claim = claim
+        self._agenda, self._surroundings = agenda, surroundings
+        self._runner: Runner | None = None
+        self._letting_go = self._abandoned = False
+
+    def let_go(self) -> None:
+        """Come to the next durable event, and hand back."""
+        self._letting_go = True
+        if self._runner is not None:
+            self._runner.let_go()
+
+    def abandon(self) -> None:
+        """Stop at once: the claim is another's, or time is up."""
+        self._abandoned = True
+        if self._runner is not None:
+            self._runner.abandon()
+
+    async def work(self) -> None:
+        """Work until nothing is owed; nothing but a cancellation is raised, and then the claim is not handed back."""
+        log_with(conversation_id=str(self.claim.conversation_id))
+        try:
+            await self._work_until_rest()
+        except ConversationNotFound:
+            logger.info("there is no such conversation (any more)", extra={"action": "conversation_absent"})
+            await self._release(ABSENT_PAUSE_S)
+        except UnknownEventType as error:
+            logger.warning("left to newer workers: %s", error, extra={"action": "unknown_event"})
+            await self._release(UNKNOWN_PAUSE_S)
+        except StoreError as error:
+            logger.warning("the log is out of reach: %s", error, extra={"action": "conversation_put_off"})
+            await self._release(OUTAGE_PAUSE_S)
+        except Exception:
+            logger.exception("a conversation could not be worked on", extra={"action": "runner_failed"})
+            await self._release(FAILED_PAUSE_S, failed=True)
+
+    async def _work_until_rest(self) -> None:
+        takeover = self.claim.takeover
+        while True:
+            session = await self._surroundings.conversations.load(self.claim.conversation_id)
+            self._runner = runner = Runner(session, self._surroundings, takeover=takeover)
+            if self._letting_go:
+                runner.let_go()
+            if self._abandoned:
+                runner.abandon()
+            rest = await runner.run()
+            if rest is not None and await self._finish(rest):
+                return
+            if self._letting_go or not (rest or runner.overtaken):
+                return await self._release(0)
+            if not await self._still_held():
+                logger.info("another worker has the conversation", extra={"action": "claim_lost"})
+                return
+            takeover = runner.overtaken
+
+    async def _finish(self, rest: Rest) -> bool:
+        try:
+            return await self._agenda.finish(self.claim, rest.seq, rest.due_at)
+        except AgendaUnavailable as error:  # it may have been: then the claim is not held any more
+            logger.info("not known to be handed back: %s", error, extra={"action": "agenda_unavailable"})
+            return False
+
+    async def _still_held(self) -> bool:
+        """Ask whose the conversation is, as long as it takes: nobody works on it here meanwhile."""
+        while not (self._letting_go or self._abandoned):
+            try:
+                return self.claim.conversation_id in await self._agenda.extend([self.claim])
+            except AgendaUnavailable as error:
+                logger.info("not known whose it is: %s", error, extra={"action": "agenda_unavailable"})
+                await asyncio.sleep(OUTAGE_PAUSE_S)
+        return False
+
+    async def _release(self, pause_s: float, *, failed: bool = False) -> None:
+        unclean = not self._runner.clean if self._runner else self.claim.takeover
+        try:
+            await self._agenda.release(self.claim, pause_s=pause_s, failed=failed or unclean)
+        except AgendaUnavailable as error:
+            logger.info("left to its lease: %s", error, extra={"action": "agenda_unavailable"})
