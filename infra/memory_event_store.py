@@ -15,7 +15,6 @@ from infra.storable import check_storable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
-    from types import TracebackType
 
 EVERYTHING = 2**63
 
@@ -34,9 +33,7 @@ class MemoryEventStore:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._fan_out.close()
 
     async def append(self, stream: str, events: Sequence[NewEvent], expected: int) -> Appended:

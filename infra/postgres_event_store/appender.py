@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from domain.event_store import Appended, StoreError, StreamDeleted, StreamMoved
-from infra.postgres_event_store.connection import connect, fetch, insist
+from infra.postgres_event_store.connection import fetch, insist
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from psycopg.rows import TupleRow
 
     from domain.event_store import NewEvent
+    from infra.database import Database
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,12 @@ GROUP_BYTES = 4 * 1024 * 1024
 CLOSING_SECONDS = 2.0
 """How long closing waits for appends that were already asked for."""
 
+# What is not known to the server is not set: transaction_timeout came with PostgreSQL 17.
+SETTINGS: LiteralString = """
+    select set_config(name, wanted, false) from pg_settings join (values
+        ('lock_timeout', '2s'), ('transaction_timeout', '10s'), ('default_transaction_isolation', 'read committed')
+    ) as w (which, wanted) on which = name
+"""
 # Binary parameters (%b) make a group three times as fast; json goes as text, or psycopg would encode it once more.
 APPEND: LiteralString = """
     select status, seq, position from log.append(
@@ -47,8 +54,8 @@ class _Append(NamedTuple):
 class AppendLane:
     """One connection that commits groups, one after the other. An append may be cancelled; its group goes on."""
 
-    def __init__(self, dsn: str, patience: float) -> None:
-        self._dsn, self._patience = dsn, patience
+    def __init__(self, database: Database, patience: float) -> None:
+        self._database, self._patience = database, patience
         self._waiting: deque[_Append] = deque()
         self._arrived = asyncio.Event()
         self._closing = False
@@ -57,7 +64,7 @@ class AppendLane:
 
     async def open(self) -> None:
         """Connect and start; `StoreError` if the database stays out of reach."""
-        self._connection = await insist(lambda: connect(self._dsn), self._patience)
+        self._connection = await insist(self._connect, self._patience)
         self._task = asyncio.create_task(self._run(), name="append lane")
 
     def append(self, stream: str, events: Sequence[NewEvent], expected: int, size: int) -> asyncio.Future[Appended]:
@@ -83,6 +90,15 @@ class AppendLane:
         _fail(self._waiting, "the event store was closed")
         if self._connection is not None:
             await self._connection.close()
+
+    async def _connect(self) -> AsyncConnection:
+        connection = await self._database.connect()
+        try:
+            await fetch(connection, self._patience / 3, SETTINGS)
+        except BaseException:  # a cancellation too: nobody else could close it
+            await connection.close()
+            raise
+        return connection
 
     async def _run(self) -> None:
         while True:
@@ -115,7 +131,7 @@ class AppendLane:
 
         async def attempt() -> list[TupleRow]:
             if self._connection is None or self._connection.closed:
-                self._connection = await connect(self._dsn)
+                self._connection = await self._connect()
             return await fetch(self._connection, self._patience / 3, APPEND, arguments)
 
         try:

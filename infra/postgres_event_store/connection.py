@@ -1,4 +1,4 @@
-"""Connections to the log's database: their settings, what counts as an outage, and how long one is borne."""
+"""Statements to the log's database: their time limits, what counts as an outage, and how long one is borne."""
 
 from __future__ import annotations
 
@@ -11,55 +11,29 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection
 from psycopg_pool import PoolClosed
 
 from domain.event_store import StoreError
+from infra.database import DatabaseUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from typing import LiteralString
 
+    from psycopg import AsyncConnection
     from psycopg.abc import Params
     from psycopg.rows import TupleRow
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-CONNECT_SECONDS = 5
-
-SETTINGS: LiteralString = """
-    select set_config(name, wanted, false) from pg_settings join (values
-        ('lock_timeout', '2s'),
-        ('idle_in_transaction_session_timeout', '5s'),
-        ('transaction_timeout', '10s'),
-        ('default_transaction_isolation', 'read committed')
-    ) as w (setting_name, wanted) on setting_name = name
-"""
-"""Set after connecting, not as startup options, which poolers refuse. PostgreSQL 17 brought transaction_timeout."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 1.0
 
 OUTAGES = ("08", "25", "40", "53", "55", "57")
 """SQLSTATE classes that pass by themselves: connection, transaction state, rollback, resources, locks, intervention."""
 
 POISON = ("22", "23", "54")
 """SQLSTATE classes that blame the statement's values: data, constraint, size."""
-
-
-async def configure(connection: AsyncConnection) -> None:
-    """Give a new autocommit connection the log's settings."""
-    with _hung_up_after(connection, CONNECT_SECONDS):
-        await connection.execute(SETTINGS)
-
-
-async def connect(dsn: str) -> AsyncConnection:
-    """Open a connection of one's own; raises psycopg's errors."""
-    connection = await AsyncConnection.connect(dsn, autocommit=True, connect_timeout=CONNECT_SECONDS)
-    try:
-        await configure(connection)
-    except BaseException:
-        await connection.close()
-        raise
-    return connection
 
 
 async def fetch(
@@ -93,8 +67,8 @@ def first_line(error: Exception) -> str:
 
 def is_outage(error: Exception) -> bool:
     """Say whether the same statement may succeed later: the server is away, restarting, busy or full."""
-    if isinstance(error, PoolClosed):
-        return False
+    if isinstance(error, DatabaseUnavailable):
+        return not isinstance(error.__cause__, PoolClosed)
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
         return error.sqlstate.startswith(OUTAGES)
     return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, OSError))
@@ -106,18 +80,17 @@ async def insist(attempt: Callable[[], Awaitable[T]], patience: float) -> T:
     Values that PostgreSQL cannot take raise `ValueError`, any other refusal `StoreError`, both at once.
     """
     clock = asyncio.get_running_loop().time
-    until, pause = clock() + patience, 0.02
+    until, pause = clock() + patience, FIRST_PAUSE_SECONDS
     while True:
         try:
             return await attempt()
-        except (psycopg.Error, OSError) as error:
+        except (psycopg.Error, OSError, DatabaseUnavailable) as error:
             state = getattr(error, "sqlstate", None)
             if isinstance(error, psycopg.DataError) or (state is not None and state.startswith(POISON)):
                 raise ValueError(f"PostgreSQL cannot take this: {first_line(error)}") from error
             if not is_outage(error) or clock() + pause > until:
                 raise StoreError(f"the log's database is out of reach: {first_line(error)}") from error
-            logger.warning(
-                "the log's database is away, retrying: %s", first_line(error), extra={"action": "store_retry"}
-            )
+            if pause == FIRST_PAUSE_SECONDS:
+                logger.warning("the log's database is away: %s", first_line(error), extra={"action": "store_retry"})
         await asyncio.sleep(pause * random.uniform(0.5, 1))
-        pause = min(pause * 2, 1.0)
+        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)

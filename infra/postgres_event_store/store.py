@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
-from psycopg_pool import AsyncConnectionPool
-
 from domain.event_store import STREAM_DELETED, Batch, StoredEvent
+from infra.database import Database
 from infra.fan_out import FanOut, by_position, by_seq, follow
 from infra.postgres_event_store.appender import AppendLane
-from infra.postgres_event_store.connection import CONNECT_SECONDS, configure, fetch, insist
+from infra.postgres_event_store.connection import fetch, insist
 from infra.postgres_event_store.subscriptions import HEAD, PAGE_EVENTS, READ_ALL, LiveReader
 from infra.storable import check_storable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
-    from types import TracebackType
     from typing import LiteralString
 
     from psycopg.rows import TupleRow
@@ -51,32 +49,25 @@ class PostgresEventStore:
 
     def __init__(self, dsn: str, *, patience: float = PATIENCE_SECONDS, readers: int = 4) -> None:
         self._patience = patience
-        self._pool = AsyncConnectionPool(
-            dsn,
-            kwargs={"autocommit": True, "connect_timeout": CONNECT_SECONDS},
-            configure=configure,
-            min_size=1,
-            max_size=readers,
-            timeout=patience,
-            open=False,
-            name="event store",
-        )
-        self._lane = AppendLane(dsn, patience)
+        self._database = Database(dsn, max_connections=readers, application_name="rejoinder log")
+        self._lane = AppendLane(self._database, patience)
         self._fan_out = FanOut()
-        self._live = LiveReader(dsn, self._fan_out, patience)
+        self._live = LiveReader(self._database, self._fan_out, patience)
 
     async def __aenter__(self) -> Self:
-        await self._lane.open()
-        await self._pool.open()
+        await insist(self._database.__aenter__, self._patience)
+        try:
+            await self._lane.open()
+        except BaseException:  # a cancellation too: the pool would stay open
+            await self._database.__aexit__()
+            raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._fan_out.close()
         await self._live.close()
         await self._lane.close()
-        await self._pool.close()
+        await self._database.__aexit__()
 
     async def append(self, stream: str, events: Sequence[NewEvent], expected: int) -> Appended:
         """Append in a group with whoever appends at the same time; durable when it returns."""
@@ -137,7 +128,7 @@ class PostgresEventStore:
 
     async def _fetch(self, query: LiteralString, *params: object) -> list[TupleRow]:
         async def attempt() -> list[TupleRow]:
-            async with self._pool.connection() as connection:
+            async with self._database.connection() as connection:
                 return await fetch(connection, self._patience, query, params)
 
         return await insist(attempt, self._patience)

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, NoReturn
 import psycopg
 
 from domain.event_store import StoredEvent, StoreError
-from infra.postgres_event_store.connection import connect, fetch, first_line
+from infra.database import DatabaseUnavailable
+from infra.postgres_event_store.connection import fetch, first_line
 
 if TYPE_CHECKING:
     from typing import LiteralString
 
     from psycopg import AsyncConnection
 
+    from infra.database import Database
     from infra.fan_out import FanOut
 
 logger = logging.getLogger(__name__)
@@ -37,8 +39,8 @@ READ_ALL: LiteralString = """
 class LiveReader:
     """Reads the log once for all subscribers of the process, from the first subscription on."""
 
-    def __init__(self, dsn: str, fan_out: FanOut, patience: float) -> None:
-        self._dsn, self._fan_out, self._patience = dsn, fan_out, patience
+    def __init__(self, database: Database, fan_out: FanOut, patience: float) -> None:
+        self._database, self._fan_out, self._patience = database, fan_out, patience
         self._position: int | None = None
         self._listening = asyncio.Event()
         self._task: asyncio.Task[NoReturn] | None = None
@@ -64,9 +66,9 @@ class LiveReader:
     async def _run(self) -> NoReturn:
         while True:
             try:
-                async with await connect(self._dsn) as connection:
+                async with await self._database.connect() as connection:
                     await self._listen(connection)
-            except (psycopg.Error, OSError) as error:
+            except (psycopg.Error, OSError, DatabaseUnavailable) as error:
                 logger.warning("lost the log's live events: %s", first_line(error), extra={"action": "listen_lost"})
             except Exception:  # nothing that we know of; but subscribers must not be left waiting for ever
                 logger.exception("reading the log's live events broke", extra={"action": "listen_broken"})

@@ -163,6 +163,23 @@ class SubscriptionContract:
                 await asyncio.wait({listening})
             assert listening.cancelled()
 
+    async def test_a_subscription_ends_wherever_it_is_when_it_is_cancelled(self, store: EventStore) -> None:
+        await store.append("conversation-1", events(3), 0)
+
+        async def listen() -> None:
+            async with aclosing(store.subscribe(0, prefixes=["conversation-"])) as batches:
+                async for _ in batches:
+                    pass
+
+        for steps in range(80):
+            listening = asyncio.create_task(listen())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            listening.cancel()
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.wait({listening})
+            assert listening.cancelled()
+
     async def test_closing_the_store_ends_its_subscriptions(self, open_store: OpenStore) -> None:
         async def listen(batches: AsyncGenerator[Batch, None], ready: asyncio.Event) -> str:
             async for _ in batches:
