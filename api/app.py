@@ -122,6 +122,7 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
             )
             agenda = PostgresAgenda(stores.database, lease_s=LEASE_S)
             worker = Worker(agenda, surroundings, concurrency=settings.worker_concurrency)
+            conversations.nearby = worker.hint
             tasks.append(asyncio.create_task(_kept_up(worker.run), name="worker"))
             stack.push_async_callback(_stop, tasks[-1])
         url = None

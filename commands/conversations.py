@@ -44,6 +44,8 @@ class Conversations:
     def __init__(self, store: EventStore, clock: Clock, receipts: Receipts, waker: Waker) -> None:
         self.store, self.clock = store, clock
         self._receipts, self._waker = receipts, waker
+        self.nearby: Callable[[Session], None] | None = None
+        """A worker of this process, to whom a hint is given without a way through the database."""
         self._owners: OrderedDict[UUID, Belongs] = OrderedDict()
 
     async def authorise(
@@ -58,7 +60,7 @@ class Conversations:
     async def load(self, conversation_id: UUID) -> Session:
         """Read backwards to the newest `turn_started` and fold from there; raises `ConversationNotFound`."""
         conversation, newest = await self._load(conversation_id)
-        return Session(self.store, self.clock, conversation, newest[-1].position, [decode(event) for event in newest])
+        return Session(self.store, self.clock, conversation, newest[-1].position, newest)
 
     async def execute(
         self,
@@ -76,15 +78,18 @@ class Conversations:
         conversation, newest = await self._load(conversation_id)
         if known := await self._known(newest, context):
             return answered_before(known, context)
-        session = Session(self.store, self.clock, conversation, newest[-1].position)
+        session = Session(self.store, self.clock, conversation, newest[-1].position, newest)
         answer = await session.append(decide, mark=lambda said: mark_of(context, said))
-        await self.wake(session.conversation)
-        return Receipt(conversation_id, session.seq, session.position, answer)
+        receipt = Receipt(conversation_id, session.seq, session.position, answer)
+        await self.wake(session)
+        return receipt
 
-    async def wake(self, conversation: Conversation) -> None:
-        """Hint to the workers that the conversation owes something that they can do now."""
-        if any(not isinstance(owed, AwaitInput) for owed in owes(conversation, self.clock.now())):
-            await self._waker.wake(conversation.id)
+    async def wake(self, session: Session) -> None:
+        """Hint to the workers that a conversation owes something now; a worker in this process gets the session."""
+        if any(not isinstance(owed, AwaitInput) for owed in owes(session.conversation, self.clock.now())):
+            if self.nearby is not None:
+                self.nearby(session)
+            await self._waker.wake(session.conversation_id)
 
     async def _known(self, newest: list[StoredEvent], context: CommandContext) -> KnownCommand | None:
         if not context.keyed:

@@ -72,5 +72,6 @@ async def create_conversation(
         if known is None:
             raise
         return answered_before(known, context)
-    await conversations.wake(session.conversation)
-    return Receipt(conversation_id, session.seq, session.position, answer)
+    receipt = Receipt(conversation_id, session.seq, session.position, answer)
+    await conversations.wake(session)
+    return receipt

@@ -13,7 +13,7 @@ from domain.event_store import STREAM_DELETED, StoreError, StreamDeleted, Stream
 from domain.wire import decode, encode, stream_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -30,10 +30,9 @@ RACES = 20
 
 
 class Session:
-    """One conversation in memory, as far as it was read.
+    """One conversation in memory, as far as it was read; `news` are the events taken in since it was loaded.
 
-    `newest` are events up to there, without a gap: at least those since its newest turn began, where they were asked
-    for. Not for concurrent use: whoever holds it appends one decision after the other.
+    Not for concurrent use: whoever holds it appends one decision after the other.
     """
 
     def __init__(
@@ -42,12 +41,15 @@ class Session:
         clock: Clock,
         conversation: Conversation,
         position: int = 0,
-        newest: Iterable[ConversationEvent] = (),
+        loaded: Sequence[StoredEvent] = (),
     ) -> None:
+        """`loaded` are the newest events that `conversation` was folded from, without a gap."""
         self._store, self._clock = store, clock
         self.conversation = conversation
         self.position = position
-        self.newest = list(newest)
+        self.news: list[ConversationEvent] = []
+        self._loaded = loaded
+        self._decoded: list[ConversationEvent] = []
         self.stream = stream_of(conversation.id)
 
     @property
@@ -59,6 +61,13 @@ class Session:
     def seq(self) -> int:
         """The seq of the newest event that was folded."""
         return self.conversation.version
+
+    @property
+    def newest(self) -> list[ConversationEvent]:
+        """The newest events, without a gap: at least those since the newest turn began."""
+        if self._loaded:
+            self._decoded, self._loaded = [decode(event) for event in self._loaded], ()
+        return [*self._decoded, *self.news]
 
     async def refresh(self) -> None:
         """Read and fold what others appended."""
@@ -110,12 +119,12 @@ class Session:
 
     def _take(self, news: list[ConversationEvent], position: int) -> None:
         self.conversation.fold(news)
-        self.newest += news
+        self.news += news
         self.position = position
 
     def _keep(self, trial: Conversation, decided: list[ConversationEvent], position: int) -> None:
         self.conversation = trial
-        self.newest += decided
+        self.news += decided
         self.position = position
 
 

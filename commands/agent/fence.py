@@ -28,12 +28,12 @@ class Fence:
         """What the session has read so far is no news: whoever wrote it has let go, or is about to be taken over."""
         self._session = session
         self._overtaken = False
-        self._seen, self._turn = len(session.newest), _open_turn(session.conversation)
+        self._seen, self._turn = len(session.news), _open_turn(session.conversation)
 
     @property
     def overtaken(self) -> bool:
         """Whether another worker has written since this one began, as far as the session has read."""
-        news = self._session.newest[self._seen :]
+        news = self._session.news[self._seen :]
         turn = _open_turn(self._session.conversation)
         if turn not in (None, self._turn) or any(map(_by_a_worker, news)):
             self._overtaken = True
@@ -52,7 +52,7 @@ class Fence:
 
     def appended(self) -> None:
         """Say that what the session appended just now, after a guarded decision, is this worker's own."""
-        self._seen, self._turn = len(self._session.newest), _open_turn(self._session.conversation)
+        self._seen, self._turn = len(self._session.news), _open_turn(self._session.conversation)
 
 
 def _open_turn(conversation: Conversation) -> tuple[int, int] | None:

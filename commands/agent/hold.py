@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from commands.agent.agenda import Agenda, Claim
     from commands.agent.runner import Rest
     from commands.agent.surroundings import Surroundings
+    from commands.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +28,16 @@ UNKNOWN_PAUSE_S = 5.0
 
 
 class Hold:
-    """One claim, from the first look into the log to the moment when it is handed back, or lost."""
+    """One claim, from the first look into the log to the moment when it is handed back, or lost.
 
-    def __init__(self, claim: Claim, agenda: Agenda, surroundings: Surroundings) -> None:
+    `session` is that first look, where somebody in this process has just had it.
+    """
+
+    def __init__(
+        self, claim: Claim, agenda: Agenda, surroundings: Surroundings, session: Session | None = None
+    ) -> None:
         self.claim = claim
+        self._session = session
         self._agenda, self._surroundings = agenda, surroundings
         self._runner: Runner | None = None
         self._letting_go = self._abandoned = False
@@ -68,7 +75,8 @@ class Hold:
     async def _work_until_rest(self) -> None:
         takeover = self.claim.takeover
         while True:
-            session = await self._surroundings.conversations.load(self.claim.conversation_id)
+            session = self._session or await self._surroundings.conversations.load(self.claim.conversation_id)
+            self._session = None
             self._runner = runner = Runner(session, self._surroundings, takeover=takeover)
             if self._letting_go:
                 runner.let_go()

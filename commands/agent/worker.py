@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from commands.agent.agenda import AgendaUnavailable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from commands.agent.agenda import Agenda, Claim
     from commands.agent.surroundings import Surroundings
+    from commands.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ class Worker:
         self._claims: set[asyncio.Task[list[Claim]]] = set()
         self._claiming = asyncio.Lock()
         self._look = asyncio.Event()
+        self._nearby: asyncio.Queue[Session] = asyncio.Queue()
         self._stopping = False
 
     @property
@@ -52,10 +55,15 @@ class Worker:
         """How many conversations are being worked on."""
         return len(self._running)
 
+    def hint(self, session: Session) -> None:
+        """Take a conversation that owes something, from somebody in this process who needs it no longer."""
+        self._nearby.put_nowait(session)
+
     async def run(self) -> None:
         """Work for ever; cancel it to stop: what runs is drained to its next durable event, within ten seconds."""
         keeping = asyncio.create_task(_again(self._keep_leases), name="leases")
         looking = [
+            asyncio.create_task(_again(self._follow_nearby), name="hints from nearby"),
             asyncio.create_task(_again(self._follow_hints), name="hints"),
             asyncio.create_task(_again(self._follow_agenda), name="agenda"),
         ]
@@ -72,8 +80,13 @@ class Worker:
             async for conversation_id in hints:
                 if conversation_id is None:
                     self._look.set()
-                elif conversation_id not in self._running:  # who works on it follows the log
+                else:
                     await self._claim_hinted(conversation_id)
+
+    async def _follow_nearby(self) -> None:
+        while True:
+            session = await self._nearby.get()
+            await self._claim_hinted(session.conversation_id, session)
 
     async def _follow_agenda(self) -> None:
         while True:
@@ -96,8 +109,11 @@ class Worker:
             return UNAVAILABLE_PAUSE_S
         return LONGEST_SLEEP_S if due_in is None else min(max(due_in, SHORTEST_SLEEP_S), LONGEST_SLEEP_S)
 
-    async def _claim_hinted(self, conversation_id: UUID) -> None:
-        """Claim it if there is a free slot; what is missed here, the agenda finds."""
+    async def _claim_hinted(self, conversation_id: UUID, session: Session | None = None) -> None:
+        """Claim it if there is a free slot and nobody here works on it, who would follow the log.
+
+        What is missed here, the agenda finds.
+        """
 
         async def asked() -> list[Claim]:
             claim = await self._agenda.claim_hinted(conversation_id)
@@ -105,29 +121,29 @@ class Worker:
 
         try:
             async with self._claiming:
-                if self.running < self._concurrency:
-                    await self._claim(asked())
+                if self.running < self._concurrency and conversation_id not in self._running:
+                    await self._claim(asked(), session)
         except AgendaUnavailable as error:
             logger.info("missed a hint: %s", error, extra={"action": "agenda_unavailable"})
 
-    async def _claim(self, asked: Coroutine[None, None, list[Claim]]) -> int:
+    async def _claim(self, asked: Coroutine[None, None, list[Claim]], session: Session | None = None) -> int:
         """Start what is claimed and return how much that is; also what is claimed while whoever asks is stopped."""
         task = asyncio.create_task(asked, name="claim")
         self._claims.add(task)
-        task.add_done_callback(self._claimed)
+        task.add_done_callback(partial(self._claimed, session))
         return len(await asyncio.shield(task))
 
-    def _claimed(self, task: asyncio.Task[list[Claim]]) -> None:
+    def _claimed(self, session: Session | None, task: asyncio.Task[list[Claim]]) -> None:
         self._claims.discard(task)
         if not task.cancelled() and task.exception() is None:
             for claim in task.result():
-                self._start(claim)
+                self._start(claim, session)
 
-    def _start(self, claim: Claim) -> None:
+    def _start(self, claim: Claim, session: Session | None) -> None:
         former = self._running.get(claim.conversation_id)
         if former is not None:  # its lease ran out unnoticed: the process stood still
             former.hold.abandon()
-        hold = Hold(claim, self._agenda, self._surroundings)
+        hold = Hold(claim, self._agenda, self._surroundings, session)
         if self._stopping:
             hold.let_go()
         task = asyncio.create_task(self._work(hold, former), name=f"conversation {claim.conversation_id}")

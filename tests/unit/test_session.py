@@ -50,7 +50,7 @@ async def opened(store: MemoryEventStore) -> Session:
     log = history(started(), asked())
     if not await store.read(STREAM):
         await store.append(STREAM, [encode(event) for event in log], 0)
-    return Session(store, StandingClock(), Conversation.at(CONVERSATION).fold(log), 2, log)
+    return Session(store, StandingClock(), Conversation.at(CONVERSATION).fold(log), 2, [stored(event) for event in log])
 
 
 def saying(message_id: str) -> Callable[[Conversation, datetime], None]:
