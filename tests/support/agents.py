@@ -117,13 +117,15 @@ class Row:
 
 
 class MemoryAgenda:
-    """The port `Agenda`, and a projector for it; `fail` makes calls raise, `before_finish` widens a race."""
+    """The port `Agenda`, and a projector for it.
+
+    `trouble` is asked before and after each call (``claim``, ``claim done``, …) and may raise.
+    """
 
     def __init__(self, store: MemoryEventStore, clock: StandingClock) -> None:
         self._store, self._clock = store, clock
         self.rows: dict[UUID, Row] = defaultdict(Row)
-        self.fail: Callable[[str], None] = lambda name: None
-        self.before_finish: Callable[[], Awaitable[None]] | None = None
+        self.trouble: Callable[[str], Awaitable[None]] = _none
         self.calls: list[str] = []
         self.finished: list[tuple[UUID, int, datetime | None]] = []
         self._listeners: set[asyncio.Queue[UUID | None]] = set()
@@ -139,13 +141,19 @@ class MemoryAgenda:
                     if stored.type == STREAM_DELETED:
                         self.rows.pop(one, None)
                         continue
-                    row = self.rows[one]
+                    if stored.seq <= (row := self.rows[one]).seq:
+                        continue
                     row.state = (row.state or Conversation.at(one)).fold([decode(stored)])
                     owed = owes(row.state, ALWAYS)
                     row.seq, row.at_once = stored.seq, any(not isinstance(item, AwaitInput) for item in owed)
                     row.due_at = next((item.until for item in owed if isinstance(item, AwaitInput)), None)
                 self.hint(None)
                 await self._stir()
+
+    @property
+    def listeners(self) -> int:
+        """How many workers wait for hints."""
+        return len(self._listeners)
 
     def hint(self, conversation_id: UUID | None) -> None:
         """Wake every worker."""
@@ -166,52 +174,49 @@ class MemoryAgenda:
 
     async def claim(self, limit: int) -> list[Claim]:
         assert limit > 0, "PostgreSQL refuses a negative limit"
-        self._called("claim")
-        now = self._clock.now()
-        due = [one for one, row in self.rows.items() if row.wake_at and row.wake_at <= now]
-        return [self._claimed(one) for one in due[:limit]]
+        async with self._call("claim"):
+            now = self._clock.now()
+            due = [one for one, row in self.rows.items() if row.wake_at and row.wake_at <= now]
+            return [self._claimed(one) for one in due[:limit]]
 
     async def claim_hinted(self, conversation_id: UUID) -> Claim | None:
-        self._called("claim_hinted")
-        hold_until = self.rows[conversation_id].hold_until
-        return self._claimed(conversation_id) if hold_until is None or hold_until < self._clock.now() else None
+        async with self._call("claim_hinted"):
+            hold_until = self.rows[conversation_id].hold_until
+            return self._claimed(conversation_id) if hold_until is None or hold_until < self._clock.now() else None
 
     async def extend(self, claims: Collection[Claim]) -> set[UUID]:
-        self._called("extend")
-        held = {one.conversation_id for one in claims if self._holds(one)}
-        for one in held:
-            self.rows[one].hold_until = self._clock.now() + LEASE
-        return held
+        async with self._call("extend"):
+            held = {one.conversation_id for one in claims if self._holds(one)}
+            for one in held:
+                self.rows[one].hold_until = self._clock.now() + LEASE
+            return held
 
     async def finish(self, claim: Claim, seq: int, due_at: datetime | None) -> bool:
-        if self.before_finish:
-            await self.before_finish()
-        self._called("finish")
-        row = self.rows[claim.conversation_id]
-        if not self._holds(claim) or row.seq > seq:
-            return False
-        row.seen_seq, row.seen_due, row.claimed_by, row.hold_until, row.strikes = seq, due_at, None, None, 0
-        self.finished.append((claim.conversation_id, seq, due_at))
-        await self._stir()
-        return True
+        async with self._call("finish"):
+            row = self.rows[claim.conversation_id]
+            if not self._holds(claim) or row.seq > seq:
+                return False
+            row.seen_seq, row.seen_due, row.claimed_by, row.hold_until, row.strikes = seq, due_at, None, None, 0
+            self.finished.append((claim.conversation_id, seq, due_at))
+            return True
 
     async def release(self, claim: Claim, *, pause_s: float, failed: bool) -> None:
-        self._called("release")
-        if self._holds(claim):
-            row = self.rows[claim.conversation_id]
-            row.claimed_by = row.claimed_by if failed else None
-            row.hold_until = self._clock.now() + timedelta(seconds=pause_s)
-            self.hint(None)
-            await self._stir()
+        async with self._call("release"):
+            if self._holds(claim):
+                row = self.rows[claim.conversation_id]
+                row.claimed_by = row.claimed_by if failed else None
+                row.hold_until = self._clock.now() + timedelta(seconds=pause_s)
+                self.hint(None)
 
     async def due_in(self) -> float | None:
-        self._called("due_in")
-        wakes = [row.wake_at for row in self.rows.values() if row.wake_at]
-        return max((min(wakes) - self._clock.now()).total_seconds(), 0) if wakes else None
+        async with self._call("due_in"):
+            wakes = [row.wake_at for row in self.rows.values() if row.wake_at]
+            return max((min(wakes) - self._clock.now()).total_seconds(), 0) if wakes else None
 
     async def hints(self) -> AsyncGenerator[UUID | None, None]:
         listener: asyncio.Queue[UUID | None] = asyncio.Queue()
         self._listeners.add(listener)
+        await self._stir()
         try:
             yield None
             while True:
@@ -219,9 +224,13 @@ class MemoryAgenda:
         finally:
             self._listeners.discard(listener)
 
-    def _called(self, name: str) -> None:
+    @asynccontextmanager
+    async def _call(self, name: str) -> AsyncIterator[None]:
         self.calls.append(name)
-        self.fail(name)
+        await self.trouble(name)
+        yield
+        await self._stir()
+        await self.trouble(f"{name} done")
 
     def _holds(self, claim: Claim) -> bool:
         return claim.conversation_id in self.rows and self.rows[claim.conversation_id].claimed_by == claim.token
@@ -316,8 +325,8 @@ class Office:
         )
 
     async def log(self, conversation_id: UUID) -> list[ConversationEvent]:
-        """Return the whole log."""
-        return [decode(stored) for stored in await self.store.read(stream_of(conversation_id))]
+        """Return the whole log; a store that counts its calls does not notice."""
+        return [decode(stored) for stored in await MemoryEventStore.read(self.store, stream_of(conversation_id))]
 
     async def types(self, conversation_id: UUID) -> list[str]:
         """Return the log's types."""
@@ -337,6 +346,17 @@ class Office:
         """Wait until so many turns have ended."""
         await self.until(conversation_id, lambda seen: count(seen, events.TurnEnded) >= turns)
 
+    async def rests(self, conversation_id: UUID) -> None:
+        """Wait until the agenda has folded a log that owes nothing, and nobody holds the conversation."""
+        row = self.agenda.rows[conversation_id]
+
+        async def newest() -> int:
+            return (await self.log(conversation_id))[-1].seq
+
+        while row.seq < await newest() or row.at_once or row.claimed_by:
+            folded = await newest()
+            await self.agenda.until(lambda seq=folded: row.seq >= seq and not (row.at_once or row.claimed_by))
+
     async def runner(self, conversation_id: UUID, *, takeover: bool = False) -> Runner:
         """Make a runner as a worker does that has claimed the conversation."""
         session = await self.conversations.load(conversation_id)
@@ -352,6 +372,7 @@ class Office:
         tasks = [asyncio.create_task(one.run()) for one in workers or (self.worker(),)]
         projector = asyncio.create_task(self.agenda.project())
         try:
+            await self.agenda.until(lambda: self.agenda.listeners == len(tasks))
             yield
         finally:
             for task in tasks:
@@ -359,6 +380,10 @@ class Office:
             await asyncio.wait(tasks)
             projector.cancel()
             await asyncio.wait([projector])
+
+
+async def _none(call: str) -> None:
+    """No trouble."""
 
 
 def count(log: Collection[ConversationEvent], event_type: type[ConversationEvent]) -> int:
