@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 PREFIXES = (STREAM,)
 SPAN_EVENTS = 500
 """A span has at most so many events."""
+GATHER_S = 0.01
+"""Who has waited for an event waits so much longer: others come with it, and the turn that it starts goes first."""
 RECENT_EVENTS, RECENT_CHARS = 2_000, 8 * 1024 * 1024
 """How much of the newest log is kept for those who are a little behind."""
 PAGES = 4
@@ -68,9 +70,11 @@ class Feed:
 
         Raises `StoreError` if history is wanted that cannot be read.
         """
-        while self._position <= after:
-            moved = self._moved
-            await moved.wait()
+        if self._position <= after:
+            while self._position <= after:
+                moved = self._moved
+                await moved.wait()
+            await asyncio.sleep(GATHER_S)
         if after < self._recent_after:
             return await self._page(after)
         news = list(takewhile(lambda event: event.position > after, reversed(self._recent)))
