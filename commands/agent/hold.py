@@ -30,14 +30,15 @@ UNKNOWN_PAUSE_S = 5.0
 class Hold:
     """One claim, from the first look into the log to the moment when it is handed back, or lost.
 
-    `session` is that first look, where somebody in this process has just had it.
+    `session` is that first look, where somebody in this process has just had it. It is older than the claim, so it
+    will do only where the first thing is an append, which shows that nothing is newer: to start a turn.
     """
 
     def __init__(
         self, claim: Claim, agenda: Agenda, surroundings: Surroundings, session: Session | None = None
     ) -> None:
         self.claim = claim
-        self._session = session
+        self._session = session if session is not None and session.conversation.turn is None else None
         self._agenda, self._surroundings = agenda, surroundings
         self._runner: Runner | None = None
         self._letting_go = self._abandoned = False
@@ -75,8 +76,8 @@ class Hold:
     async def _work_until_rest(self) -> None:
         takeover = self.claim.takeover
         while True:
-            session = self._session or await self._surroundings.conversations.load(self.claim.conversation_id)
-            self._session = None
+            early, self._session = self._session, None
+            session = early or await self._surroundings.conversations.load(self.claim.conversation_id)
             self._runner = runner = Runner(session, self._surroundings, takeover=takeover)
             if self._letting_go:
                 runner.let_go()
@@ -90,7 +91,8 @@ class Hold:
             if not await self._still_held():
                 logger.info("another worker has the conversation", extra={"action": "claim_lost"})
                 return
-            takeover = runner.overtaken
+            # who wrote after an early look may have let go since: the claim says so
+            takeover = runner.overtaken and (early is None or self.claim.takeover)
 
     async def _finish(self, rest: Rest) -> bool:
         try:

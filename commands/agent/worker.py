@@ -47,7 +47,7 @@ class Worker:
         self._claims: set[asyncio.Task[list[Claim]]] = set()
         self._claiming = asyncio.Lock()
         self._look = asyncio.Event()
-        self._nearby: asyncio.Queue[Session] = asyncio.Queue()
+        self._nearby: asyncio.Queue[Session] = asyncio.Queue(concurrency)
         self._stopping = False
 
     @property
@@ -57,10 +57,12 @@ class Worker:
 
     def hint(self, session: Session) -> None:
         """Take a conversation that owes something, from somebody in this process who needs it no longer."""
-        self._nearby.put_nowait(session)
+        with suppress(asyncio.QueueFull):  # the hint through the database comes too
+            self._nearby.put_nowait(session)
 
     async def run(self) -> None:
         """Work for ever; cancel it to stop: what runs is drained to its next durable event, within ten seconds."""
+        self._stopping = False
         keeping = asyncio.create_task(_again(self._keep_leases), name="leases")
         looking = [
             asyncio.create_task(_again(self._follow_nearby), name="hints from nearby"),

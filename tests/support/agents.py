@@ -7,6 +7,7 @@ from collections import defaultdict
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -350,12 +351,11 @@ class Office:
         """Wait until the agenda has folded a log that owes nothing, and nobody holds the conversation."""
         row = self.agenda.rows[conversation_id]
 
-        async def newest() -> int:
-            return (await self.log(conversation_id))[-1].seq
+        def rests(seq: int) -> bool:
+            return row.seq >= seq and not (row.at_once or row.claimed_by)
 
-        while row.seq < await newest() or row.at_once or row.claimed_by:
-            folded = await newest()
-            await self.agenda.until(lambda seq=folded: row.seq >= seq and not (row.at_once or row.claimed_by))
+        while not rests(newest := (await self.log(conversation_id))[-1].seq):
+            await self.agenda.until(partial(rests, newest))
 
     async def runner(self, conversation_id: UUID, *, takeover: bool = False) -> Runner:
         """Make a runner as a worker does that has claimed the conversation."""
@@ -368,8 +368,10 @@ class Office:
 
     @asynccontextmanager
     async def working(self, *workers: Worker) -> AsyncIterator[None]:
-        """Run a projector and workers (one, if none is given)."""
-        tasks = [asyncio.create_task(one.run()) for one in workers or (self.worker(),)]
+        """Run a projector and workers (one, if none is given); the first is in the process that people talk to."""
+        workers = workers or (self.worker(),)
+        self.conversations.nearby = workers[0].hint
+        tasks = [asyncio.create_task(one.run()) for one in workers]
         projector = asyncio.create_task(self.agenda.project())
         try:
             await self.agenda.until(lambda: self.agenda.listeners == len(tasks))

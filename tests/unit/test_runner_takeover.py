@@ -213,6 +213,45 @@ async def test_t7_who_was_overtaken_and_has_lost_the_claim_steps_back() -> None:
     assert (count(log, events.TurnResumed), len(office.model.requests)) == (1, 2)
 
 
+async def test_t4_what_was_looked_at_before_the_claim_is_looked_at_again_where_something_would_run() -> None:
+    ran: list[str] = []
+
+    @tool(gate="always")
+    async def once() -> str:
+        """Run once."""
+        ran.append("once")
+        return "done"
+
+    office = Office(tools=(once,))
+    office.model.script = [says("", ("once", {}))]
+    one = await office.start("Go")
+    await (await office.runner(one)).run()
+    call = next(event for event in await office.log(one) if isinstance(event, events.ToolCall))
+    await office.decide(one, call.tool_call_id, outcome="approve")
+    early = await office.conversations.load(one)
+    await (await office.runner(one)).run()  # of a worker that heard of it sooner, and is done already
+    claim = await office.agenda.claim_hinted(one)
+    assert claim is not None
+    await Hold(claim, office.agenda, office.surroundings, early).work()
+    log = await office.log(one)
+    assert_paid(log)
+    assert (ran, len(office.model.requests), count(log, events.TurnResumed)) == (["once"], 2, 0)
+
+
+async def test_t7_a_turn_that_was_paid_between_an_early_look_and_the_claim_is_not_taken_over() -> None:
+    office = Office(tools=(dangerous,))
+    office.model.script = [says("", ("dangerous", {}))]
+    one = await office.start("Go")
+    early = await office.conversations.load(one)
+    rest = await (await office.runner(one)).run()
+    assert rest is not None
+    claim = await office.agenda.claim_hinted(one)
+    assert claim is not None
+    await Hold(claim, office.agenda, office.surroundings, early).work()
+    assert count(await office.log(one), events.TurnResumed) == 0
+    assert office.agenda.finished == [(one, rest.seq, rest.due_at)]
+
+
 async def test_t7_who_lost_the_start_of_a_turn_but_holds_the_claim_takes_over() -> None:
     """The former holder slept between its claim and its `turn_started`: it wakes up just after it lost the claim."""
     office, replies, one = await replying()
