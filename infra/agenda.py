@@ -98,6 +98,13 @@ with {_QUICK}, released as (
 select pg_notify('agenda', extract(epoch from hold_until)::text) from released
 """
 
+_SWEEP: LiteralString = f"""
+with {_QUICK}
+delete from agenda a using quick
+where a.kind = 'turn' and a.wake_at is null and a.state is null and a.seq >= a.seen_seq and a.claimed_by is null
+    and (a.hold_until is null or a.hold_until < clock_timestamp())
+"""
+
 _DUE_IN: LiteralString = """
 select extract(epoch from min(wake_at) - clock_timestamp())::float8 from agenda
 where kind = 'turn' and wake_at is not null
@@ -145,6 +152,11 @@ class PostgresAgenda:
         async with self._run(_DUE_IN) as cursor:
             row = await cursor.fetchone()
             return row[0] if row else None
+
+    async def sweep(self) -> None:
+        """Forget conversations that owe nothing; those of whom more is known here than was folded stay."""
+        async with self._run(_SWEEP):
+            pass
 
     async def hints(self) -> AsyncGenerator[UUID | None, None]:
         """Yield conversations that were just given something to do; None: look at the whole agenda."""

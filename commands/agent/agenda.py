@@ -45,16 +45,24 @@ class Agenda(Protocol):
     async def finish(self, claim: Claim, seq: int, due_at: datetime | None) -> bool:
         """Hand back: at `seq` of the log nothing is due before `due_at` (None: nothing at all).
 
-        False when newer events have been folded meanwhile (look again) or the claim was lost.
+        It is looked at then, but never at once: clocks differ. False when newer events have been folded meanwhile
+        (look again) or the claim was lost.
         """
         ...
 
     async def release(self, claim: Claim, *, pause_s: float, failed: bool) -> None:
-        """Let go unfinished, not to be claimed before `pause_s`; `failed` makes the next claim a take-over."""
+        """Let go unfinished, not to be claimed before `pause_s`, longer after take-overs in a row.
+
+        `failed` makes the next claim a take-over.
+        """
         ...
 
     async def due_in(self) -> float | None:
         """Return the seconds until something is due, None when nothing is."""
+        ...
+
+    async def sweep(self) -> None:
+        """Forget conversations that owe nothing."""
         ...
 
     def hints(self) -> AsyncGenerator[UUID | None, None]:

@@ -27,6 +27,7 @@ RENEW_EVERY_S = 2.0
 SHORTEST_SLEEP_S = 0.02
 LONGEST_SLEEP_S = 5.0
 UNAVAILABLE_PAUSE_S = 1.0
+SWEEP_EVERY_S = 60.0
 DRAIN_S = 6.5
 """How long what runs may take to come to its next durable event when the worker stops, …"""
 ABANDON_S = 2.0
@@ -48,6 +49,7 @@ class Worker:
         self._claiming = asyncio.Lock()
         self._look = asyncio.Event()
         self._nearby: asyncio.Queue[Session] = asyncio.Queue(concurrency)
+        self._sweep_at = 0.0
         self._stopping = False
 
     @property
@@ -101,6 +103,7 @@ class Worker:
     async def _claim_due(self) -> float:
         """Claim what is due into the free slots, and say how long to sleep."""
         try:
+            await self._sweep()
             async with self._claiming:
                 free = self._concurrency - self.running
                 if free <= 0 or await self._claim(self._agenda.claim(free)) == free:
@@ -110,6 +113,12 @@ class Worker:
             logger.warning("cannot look at the agenda: %s", error, extra={"action": "agenda_unavailable"})
             return UNAVAILABLE_PAUSE_S
         return LONGEST_SLEEP_S if due_in is None else min(max(due_in, SHORTEST_SLEEP_S), LONGEST_SLEEP_S)
+
+    async def _sweep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._sweep_at:
+            self._sweep_at = now + SWEEP_EVERY_S
+            await self._agenda.sweep()
 
     async def _claim_hinted(self, conversation_id: UUID, session: Session | None = None) -> None:
         """Claim it if there is a free slot and nobody here works on it, who would follow the log.

@@ -344,3 +344,19 @@ async def test_the_claims_of_many_parked_conversations_use_the_index(rows: Rows)
         plan = await (await connection.execute(f"explain {_CLAIM}", values)).fetchall()
     assert any("agenda_wake_at_idx" in line for (line,) in plan), plan
     assert await claimed(rows.agenda(), 64) == {due}
+
+
+async def test_a_sweep_forgets_what_owes_nothing_and_nothing_else(rows: Rows) -> None:
+    idle, due, held, ahead = (uuid4() for _ in range(4))
+    agenda = rows.agenda()
+    await rows.fold(idle, seq=3, at_once=False)
+    await rows.fold(due, seq=3)
+    await rows.fold(held, seq=3, at_once=False)
+    assert await agenda.claim_hinted(held) is not None
+    known_here = await agenda.claim_hinted(ahead)
+    assert known_here is not None
+    assert await agenda.finish(known_here, 5, None)
+    await agenda.sweep()
+    async with rows.database.connection() as connection:
+        left = await (await connection.execute("select conversation_id from agenda")).fetchall()
+    assert {row[0] for row in left} == {due, held, ahead}

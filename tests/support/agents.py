@@ -209,6 +209,9 @@ class MemoryAgenda:
                 row.hold_until = self._clock.now() + timedelta(seconds=pause_s)
                 self.hint(None)
 
+    async def sweep(self) -> None:
+        """Nothing is kept of what owes nothing."""
+
     async def due_in(self) -> float | None:
         async with self._call("due_in"):
             wakes = [row.wake_at for row in self.rows.values() if row.wake_at]
