@@ -98,6 +98,7 @@ with {_QUICK}, released as (
 select pg_notify('agenda', extract(epoch from hold_until)::text) from released
 """
 
+# never waits for a row: the projector locks its rows in another order
 _SWEEP: LiteralString = f"""
 with {_QUICK}
 delete from agenda a using quick

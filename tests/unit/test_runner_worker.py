@@ -68,6 +68,15 @@ def claims_left(office: Office) -> list[UUID]:
     return [one for one, row in office.agenda.rows.items() if row.claimed_by]
 
 
+async def quiet(office: Office) -> None:
+    """Wait until all hints are taken in, and nobody asks the agenda for anything."""
+    asked = -1
+    while asked != len(office.agenda.calls):
+        asked = len(office.agenda.calls)
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+
 @pytest.fixture
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for what is away, or after what failed."""
@@ -100,8 +109,7 @@ async def test_h12_a_thousand_parked_conversations_hold_nothing_and_each_is_answ
         conversations = [await office.start("Go") for _ in range(1_000)]
         for one in conversations:
             await office.rests(one)
-        for _ in range(20):
-            await asyncio.sleep(0)  # the newest has handed back, and is about to end
+        await quiet(office)
         names = [task.get_name() for task in asyncio.all_tasks()]
         assert [name for name in names if name.startswith(("conversation", "listening", "call_", "model"))] == []
         assert claims_left(office) == []
@@ -183,8 +191,7 @@ async def test_a_hint_for_what_is_worked_on_claims_nothing() -> None:
         await office.model.was_asked(1)
         for text in ("Two", "Three"):
             await office.say(one, text)
-        for _ in range(10):
-            await asyncio.sleep(0)  # the hints are taken in
+        await quiet(office)
         before = office.agenda.calls.count("claim_hinted")
         gate.open.set()
         await office.turns_end(one, 2)
