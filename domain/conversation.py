@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from domain.decisions import Decision, Message, Rescheduling
     from domain.scope import Actor
 
+MAX_WAITING = 1_000
+"""So many messages may wait: the turn that answers them names them all in one event."""
 _FITS = {"approval": {"approve", "edit", "reject"}, "elicitation": {"answer", "reject"}, "client": {"answer", "reject"}}
 _OUTCOMES: dict[str, events.ResolutionOutcome] = {
     "approve": "approved",
@@ -95,6 +97,8 @@ class Conversation(TurnDecisions):
         if clean(message.message_id) in self.waiting:
             raise InvalidInput("message_id", "another message with this id waits for its answer; use a new one")
         if message.respond and self.busy:
+            if len(self.waiting) >= MAX_WAITING:
+                raise ConversationBusy(f"{MAX_WAITING:,} messages wait for an answer; send it again later")
             if message.when_busy == "reject":
                 raise ConversationBusy("a turn is open or a message waits for one")
             if message.when_busy == "interrupt":

@@ -74,7 +74,6 @@ AGENDA = Projection(
         "strikes int not null default 0",
         WAKE_AT,
     ),
-    # the first is for `min(wake_at)`; the second to claim the oldest: `where wake_at <= now order by due_at limit k`
-    indexes=("(wake_at) where wake_at is not null", "(due_at) where wake_at is not null"),
+    indexes=("(wake_at) where wake_at is not null",),
     announce=ANNOUNCE,
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from domain.conversation import MAX_WAITING
 from domain.errors import ConversationBusy, InvalidInput
 from domain.events import (
     AssistantMsg,
@@ -166,3 +167,10 @@ def test_c8_a_reply_says_what_it_saw() -> None:
     scenario.when(lambda c: c.record_reply(1, 1, reply(wants(), context_seq=3), now=NOW))
     assert scenario.newest(AssistantMsg).context_seq == 3
     assert "m2" in scenario.conversation.waiting
+
+
+def test_b1_so_many_messages_wait_that_one_event_can_name_them_and_no_more() -> None:
+    long_ids = [f"{n:0200}" for n in range(MAX_WAITING)]
+    waiting = given(started(), *(asked(one) for one in long_ids))
+    waiting.when(lambda c: c.send_message(message("one more"), now=NOW, actor=ADA)).then_refused(ConversationBusy)
+    given(started(), *(asked(one) for one in long_ids)).when(lambda c: c.start_turn(now=NOW)).then(TurnStarted)
