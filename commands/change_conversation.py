@@ -36,7 +36,10 @@ async def change_conversation(
     body: ChangeConversation,
     context: CommandContext,
 ) -> Receipt:
-    """Apply the patch; raises `InvalidInput` where the settings that result are not valid."""
+    """Apply the patch; raises `InvalidInput` where it names no setting, or those that result are not valid."""
+    for name in body.settings or ():
+        if name not in ConversationSettings.model_fields:
+            raise InvalidInput(f"settings.{name}", "is no setting of a conversation")
 
     def decide(conversation: Conversation, now: datetime) -> dict[str, Any]:
         settings, metadata = conversation.settings, conversation.metadata

@@ -38,6 +38,11 @@ class Belongs(NamedTuple):
     owner: str
 
 
+class _Repeated(Exception):
+    def __init__(self, known: KnownCommand) -> None:
+        self.known = known
+
+
 class Conversations:
     """The write side's repository; reads nothing but the log, and costs the same however long a conversation is."""
 
@@ -79,7 +84,15 @@ class Conversations:
         if known := await self._known(newest, context):
             return answered_before(known, context)
         session = Session(self.store, self.clock, conversation, newest[-1].position, newest)
-        answer = await session.append(decide, mark=lambda said: mark_of(context, said))
+
+        def look_for_repeat(news: list[StoredEvent]) -> None:
+            if context.keyed and (known := known_in(news, context.command_id)):
+                raise _Repeated(known)
+
+        try:
+            answer = await session.append(decide, mark=lambda said: mark_of(context, said), moved=look_for_repeat)
+        except _Repeated as repeated:  # the same command, sent twice at once: the other was first
+            return answered_before(repeated.known, context)
         receipt = Receipt(conversation_id, session.seq, session.position, answer)
         await self.wake(session)
         return receipt

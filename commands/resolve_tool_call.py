@@ -71,13 +71,17 @@ def _check_fields(body: ResolveToolCall) -> None:
 
 
 def _checked(body: ResolveToolCall, call: OpenCall, toolset: Toolset, timeout_s: float) -> Decision:
-    """Check arguments and answer against the tool, and say what a client is asked once its run is approved."""
+    """Check arguments and answer against the tool, and say what a client is asked once its run is approved.
+
+    What does not fit the kind of the question is left to the aggregate to refuse.
+    """
     tool = toolset.get(call.name)
     args, answer = body.args, body.answer
     inquiry: Inquiry | None = None
-    if tool is not None and call.question is not None and call.question.kind != "approval":
-        answer = tool.validate_answer(answer) if body.outcome == "answer" else None
-    if tool is not None and body.outcome == "edit":
+    for_approval = call.question is not None and call.question.kind == "approval"
+    if tool is not None and body.outcome == "answer" and not for_approval:
+        answer = tool.validate_answer(answer)
+    if tool is not None and body.outcome == "edit" and for_approval:
         args = tool.validate_args(args)
     if tool is not None and call.executor == "client":
         inquiry = client_inquiry(tool, call.args if args is None else args, approval_timeout_s=timeout_s)

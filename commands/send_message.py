@@ -32,11 +32,11 @@ class TextPart(BaseModel):
 
 
 class ImageUrl(BaseModel):
-    """Where an image is: an ``https:`` or ``data:`` URL."""
+    """Where an image is: an ``https:``, ``http:`` or ``data:image/`` URL."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    url: str = Field(min_length=1)
+    url: str = Field(pattern=r"^(https?://[^/]|data:image/)")
     detail: Literal["auto", "low", "high"] | None = None
 
 

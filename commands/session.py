@@ -69,9 +69,11 @@ class Session:
             self._decoded, self._loaded = [decode(event) for event in self._loaded], ()
         return [*self._decoded, *self.news]
 
-    async def refresh(self) -> None:
-        """Read and fold what others appended."""
-        self.fold(await self._store.read(self.stream, after=self.seq))
+    async def refresh(self) -> list[StoredEvent]:
+        """Read and fold what others appended, and return it."""
+        news = await self._store.read(self.stream, after=self.seq)
+        self.fold(news)
+        return news
 
     def fold(self, stored: Sequence[StoredEvent]) -> None:
         """Fold those of these events that are next; older ones are known already.
@@ -89,10 +91,12 @@ class Session:
         decide: Callable[[Conversation, datetime], Answer],
         *,
         mark: Callable[[Answer], CommandMark] | None = None,
+        moved: Callable[[list[StoredEvent]], None] | None = None,
         outage: Callable[[StoreError], Awaitable[None]] | None = None,
     ) -> Answer:
         """Decide on a copy and append what that triggers; when others were first, fold theirs and decide again.
 
+        `moved` sees what others appended, and may raise instead.
         While the store is out of reach `outage` may wait, or raise to give up: what may have been written is sent
         again as it is, so that no outcome stays unknown. Without it a `StoreError` is raised.
         Raises what `decide` raises, `ConversationNotFound` if the stream was deleted, `TooManyRaces` after `RACES`.
@@ -109,7 +113,9 @@ class Session:
                 appended = await _through(outage, partial(self._store.append, self.stream, news, self.seq))
             except StreamMoved:
                 await asyncio.sleep(random.uniform(0, 0.002 * min(race, 10)))
-                await _through(outage, self.refresh)
+                news_of_others = await _through(outage, self.refresh)
+                if moved is not None:
+                    moved(news_of_others)
             except StreamDeleted as error:
                 raise ConversationNotFound("no such conversation") from error
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -144,4 +145,31 @@ async def test_a_message_larger_than_an_event_may_be_is_refused(api: Api) -> Non
     refused = await api("POST", f"{path}/messages", json={"content": "x" * 600_000})
 
     assert (refused.status, refused.json["type"]) == (413, "urn:rejoinder:too-large")
+    assert await api.length_of(path) == 1
+
+
+async def test_the_id_of_a_first_message_makes_its_conversation_one(api: Api) -> None:
+    body = {"message": {"content": "hi", "message_id": "m-77"}}
+    first, again = [await api("POST", "/v1/conversations", json=body) for _ in range(2)]
+    assert (first.status, first.raw) == (again.status, again.raw) == (201, first.raw)
+
+
+async def test_the_same_key_sent_at_once_is_one_command(api: Api) -> None:
+    path = await api.new_conversation()
+    sent = [
+        api("POST", f"{path}/messages", json={"content": "x", "respond": False}, headers={"Idempotency-Key": "k"})
+        for _ in range(6)
+    ]
+    answers = await asyncio.gather(*sent)
+    assert {(answer.status, answer.raw) for answer in answers} == {(202, answers[0].raw)}
+    assert await api.length_of(path) == 2
+
+
+async def test_what_is_no_setting_and_no_image_is_refused(api: Api) -> None:
+    path = await api.new_conversation()
+    unknown = await api("PATCH", path, json={"settings": {"zz": None}})
+    assert (unknown.status, unknown.json["errors"][0]["field"]) == (422, "settings.zz")
+    script = [{"type": "image_url", "image_url": {"url": "javascript:1"}}]
+    refused = await api("POST", f"{path}/messages", json={"content": script})
+    assert refused.status == 422
     assert await api.length_of(path) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID, uuid4
 
 import pytest
@@ -242,3 +242,32 @@ async def test_b5_what_a_reply_said_is_kept_only_if_it_is_the_one_that_the_turn_
         ended = decode((await store.read(stream_of(CONVERSATION), limit=1))[0])
         assert isinstance(ended, TurnEnded)
         assert ended.partial_text == kept
+
+
+class SlowStore(MemoryEventStore):
+    """The log in memory, in which everybody reads before anybody appends."""
+
+    async def append(self, stream: str, events: Sequence[NewEvent], expected: int) -> Appended:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return await super().append(stream, events, expected)
+
+
+@pytest.mark.parametrize("when_busy", [None, "interrupt", "steer"])
+async def test_a_command_sent_twice_at_once_is_one(when_busy: Literal["interrupt", "steer"] | None) -> None:
+    store = SlowStore()
+    conversations, around = over(store)
+    created = await create_conversation(
+        conversations, NO_TOOLS, CreateConversation(message=SendMessage(content="first")), by()
+    )
+    context, body = by(command_id=uuid4()), SendMessage(content="hi", when_busy=when_busy)
+    sent = [send_message(conversations, around, created.conversation_id, body, context) for _ in range(6)]
+    receipts = await asyncio.gather(*sent)
+    assert len({(receipt.seq, str(receipt.answer)) for receipt in receipts}) == 1
+    log = [decode(event) for event in await store.read(stream_of(created.conversation_id))]
+    assert sum(isinstance(event, UserMsg) for event in log) == 2
+    ending = by(command_id=uuid4())
+    ended = [
+        end_conversation(conversations, around, created.conversation_id, EndConversation(), ending) for _ in range(3)
+    ]
+    assert len({receipt.seq for receipt in await asyncio.gather(*ended)}) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.settings import SettingsError, load_settings
+from infra.settings import SettingsError, load_settings, variable
 
 
 @pytest.fixture(autouse=True)
@@ -23,21 +23,14 @@ def test_the_defaults_are_those_that_are_documented() -> None:
         "REJOINDER_DATA_DIR": ".rejoinder",
         "REJOINDER_DATABASE_URL": None,
         "REJOINDER_EVENT_STORE": "postgres",
-        "REJOINDER_STREAM_PREFIX": "",
         "REJOINDER_MODEL": "demo",
-        "REJOINDER_COMPACTION_MODEL": None,
         "REJOINDER_MODEL_API_BASE": None,
         "REJOINDER_MODEL_API_KEY": None,
         "REJOINDER_TOOLS": [],
-        "REJOINDER_HOOKS": [],
         "REJOINDER_API_KEYS_FILE": None,
         "REJOINDER_CORS_ORIGINS": [],
         "REJOINDER_APPROVAL_TIMEOUT_S": 86400,
         "REJOINDER_WORKER_CONCURRENCY": 64,
-        "REJOINDER_AUDIT": "off",
-        "REJOINDER_AUDIT_TTL_S": 604800,
-        "REJOINDER_PROJECTIONS": [],
-        "REJOINDER_PROJECTION_UPGRADE": "auto",
         "REJOINDER_MAX_BODY_BYTES": 1048576,
         "REJOINDER_LOG_FORMAT": "text",
         "REJOINDER_LOG_LEVEL": "INFO",
@@ -63,7 +56,6 @@ def test_variables_are_read_and_the_command_line_wins(monkeypatch: pytest.Monkey
     [
         ("REJOINDER_PORT", "many-secrets"),
         ("REJOINDER_PORT", "65536"),
-        ("REJOINDER_AUDIT", "maybe-secrets"),
         ("REJOINDER_APPROVAL_TIMEOUT_S", "-1"),
         ("REJOINDER_APPROVAL_TIMEOUT_S", "nan"),
         ("REJOINDER_WORKER_CONCURRENCY", "0"),
@@ -114,3 +106,9 @@ def test_masked_settings_show_where_but_no_secret(monkeypatch: pytest.MonkeyPatc
     assert "s3cret" not in masked
     assert "db.example.org" in masked
     assert "s3cret" not in repr(load_settings())
+
+
+def test_a_setting_of_a_later_version_is_refused_and_not_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable("audit"), "on")
+    with pytest.raises(SettingsError, match="REJOINDER_AUDIT: is not in this version yet"):
+        load_settings()
