@@ -89,9 +89,7 @@ def test_config_shows_what_is_in_force_without_secrets() -> None:
     lines = ended.stdout.splitlines()
     assert (ended.exit_code, ended.stderr) == (0, "")
     assert "geheim" not in ended.stdout
-    assert {"REJOINDER_PORT=9000", "REJOINDER_TOOLS=a.py,b.py", "REJOINDER_MODEL=demo", "REJOINDER_AUDIT=off"} <= {
-        *lines
-    }
+    assert {"REJOINDER_PORT=9000", "REJOINDER_TOOLS=a.py,b.py", "REJOINDER_MODEL=demo"} <= {*lines}
     assert all("=" in line and line.startswith("REJOINDER_") for line in lines)
 
 
