@@ -237,7 +237,8 @@ async def test_a_server_with_keys_is_asked_only_with_one_and_approvers_have_thei
         await page.click("button", "Approve")
         await page.sees("Nothing waits for you.")
         await page.sees("None yet.")  # what is ada's is not alan's to read
-        await page.click("button", "Forget key")
+        async with page.loading():
+            await page.click("button", "Forget key")
         await page.wait_for("dialog", "A key, please")
     assert (tmp_path / "outbox.jsonl").exists()
 

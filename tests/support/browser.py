@@ -79,19 +79,24 @@ class Page:
             raise BrowserError(f"{method}: {said['error']['message']}")
         return dict(said["result"])
 
+    @asynccontextmanager
+    async def loading(self) -> AsyncIterator[None]:
+        """Wait at the end of the block for the load that it has begun: Chromium may never answer who asks meanwhile."""
+        self._loaded.clear()
+        yield
+        async with asyncio.timeout(PATIENCE_S):
+            await self._loaded.wait()
+
     async def goto(self, url: str) -> None:
         """Load a page."""
-        self._loaded.clear()
-        if "loaderId" in await self.do("Page.navigate", url=url):  # else only the fragment changed
-            async with asyncio.timeout(PATIENCE_S):
-                await self._loaded.wait()
+        async with self.loading():
+            if "loaderId" not in await self.do("Page.navigate", url=url):
+                self._loaded.set()  # only the fragment changed
 
     async def reload(self) -> None:
         """Load the page again."""
-        self._loaded.clear()
-        await self.do("Page.reload")
-        async with asyncio.timeout(PATIENCE_S):
-            await self._loaded.wait()
+        async with self.loading():
+            await self.do("Page.reload")
 
     async def evaluate(self, expression: str) -> Any:
         """Return the JSON value of an expression, awaited."""
