@@ -33,10 +33,10 @@ from infra.migrations import migrate
 from infra.models import ModelRouter
 from infra.owned_conversations import PostgresOwnedConversations
 from infra.postgres_event_store import PostgresEventStore
+from infra.projection_loader import load_projections
 from infra.receipts import PostgresReceipts
 from infra.scopes import KeysScopeResolver
 from infra.tool_loader import load_tools
-from projections.catalog import PROJECTIONS
 from projections.projector import Projector
 from projections.schema import ensure_schema
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from domain.event_store import EventStore
     from infra.settings import Settings
+    from projections.projection import Projection
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Stores:
     dsn: str
     database: Database
     event_store: EventStore
+    projections: tuple[Projection, ...]
 
 
 @asynccontextmanager
@@ -66,8 +68,9 @@ async def opened_stores(settings: Settings) -> AsyncIterator[Stores]:
     """Open the log and the database, apply migrations, and check that they belong together.
 
     Raises one clear error for each thing that can be wrong (`EmbeddedPostgresError`, `DatabaseUnavailable`,
-    `DatabaseRefused`, `MigrationError`, `ProjectionMismatch`, `WrongLog`).
+    `DatabaseRefused`, `MigrationError`, `LoadError`, `ProjectionMismatch`, `WrongLog`).
     """
+    projections = load_projections(settings.projections)
     async with AsyncExitStack() as stack:
         if settings.database_url is None:
             dsn = await stack.enter_async_context(embedded_postgres(settings.data_dir))
@@ -77,9 +80,9 @@ async def opened_stores(settings: Settings) -> AsyncIterator[Stores]:
         await migrate(dsn)
         event_store = await stack.enter_async_context(PostgresEventStore(dsn))
         async with database.connection() as connection:
-            await ensure_schema(connection, PROJECTIONS)
+            await ensure_schema(connection, projections)
         await check_known_log(database, event_store)
-        yield Stores(dsn, database, event_store)
+        yield Stores(dsn, database, event_store, projections)
 
 
 @asynccontextmanager
@@ -87,7 +90,7 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
     """Run these roles while the block runs; yields the URL that the api listens on, None without that role.
 
     At the end streams are closed, requests under way are answered, and the agent is drained to its next durable event.
-    Raises what `opened_stores` raises, `KeysError`, `ToolLoadError`, and `OSError` for an address that is taken.
+    Raises what `opened_stores` raises, `KeysError`, `LoadError`, and `OSError` for an address that is taken.
     """
     keys = load_keys(settings.api_keys_file) if settings.api_keys_file else None
     toolset = load_tools(settings.tools, default=demo_tools(settings.data_dir))
@@ -100,7 +103,7 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
             stores.event_store, clock, PostgresReceipts(stores.database), PostgresWaker(stores.database)
         )
         if "projector" in roles:
-            projector = Projector(stores.event_store, stores.database, Leases(stores.database), PROJECTIONS)
+            projector = Projector(stores.event_store, stores.database, Leases(stores.database), stores.projections)
             tasks.append(asyncio.create_task(_kept_up(projector.run), name="projector"))
             stack.push_async_callback(_stop, tasks[-1])
         if "worker" in roles:

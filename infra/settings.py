@@ -16,7 +16,7 @@ PREFIX = "REJOINDER_"
 MASK = "********"
 
 NOT_YET = (
-    "audit", "audit_ttl_s", "compaction_model", "hooks", "projections", "projection_upgrade", "stream_prefix",
+    "audit", "audit_ttl_s", "compaction_model", "hooks", "projection_upgrade", "stream_prefix",
 )  # fmt: skip
 """What later versions know: whoever sets one must not believe that it works."""
 
@@ -45,6 +45,7 @@ class Settings(BaseSettings):
     model_api_base: str | None = None
     model_api_key: SecretStr | None = None
     tools: Names = ()
+    projections: Names = ()
     api_keys_file: Path | None = None
     cors_origins: Names = ()
     approval_timeout_s: Seconds = 86400
@@ -53,7 +54,7 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
 
-    @field_validator("tools", "cors_origins", mode="before")
+    @field_validator("tools", "projections", "cors_origins", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part for item in value.split(",") if (part := item.strip())) if isinstance(value, str) else value

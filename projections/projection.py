@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, LiteralString
 
+from projections.definition import check_definition
+
 if TYPE_CHECKING:
     from uuid import UUID
 
@@ -75,13 +77,13 @@ class Projection:
     """A read model: one table of its name, made of ``conversation_id``, `columns` and `extra`.
 
     `version` grows with every change of the table or the fold: the table is then built anew. No SQL here names a
-    schema: a rebuild works in another one.
+    schema: a rebuild works in another one. Raises `ProjectionDefinitionError` for what cannot be a table.
     """
 
     name: LiteralString
     version: int
     columns: Mapping[LiteralString, LiteralString]
-    """Name → type and constraints, such as ``"text not null"``."""
+    """Name → type (one of `projections.definition.TYPES`) and constraints, such as ``"text not null"``."""
     fold: Fold
     key: tuple[LiteralString, ...] = ()
     """The primary key is ``conversation_id`` and these columns."""
@@ -96,6 +98,7 @@ class Projection:
     key_columns: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        check_definition(self)
         object.__setattr__(self, "key_columns", ("conversation_id", *self.key))
 
     def key_of(self, row: Row) -> Key:

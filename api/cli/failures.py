@@ -33,11 +33,11 @@ def _explain_known(error: BaseException) -> tuple[str, int]:
     from infra.migrations import MigrationError
     from infra.postgres_cluster import EmbeddedPostgresError
     from infra.settings import SettingsError
-    from infra.tool_loader import ToolLoadError
+    from infra.user_code import LoadError
     from projections.schema import ProjectionMismatch
 
     match error:
-        case SettingsError() | KeysError() | ToolLoadError():
+        case SettingsError() | KeysError() | LoadError():
             return str(error), WRONG_USAGE
         case DatabaseUnavailable() | StoreError():
             return f"{error}; check REJOINDER_DATABASE_URL and that its server runs", NO

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from infra.demo_tools import demo_tools
-from infra.tool_loader import ToolLoadError, load_tools
+from infra.tool_loader import load_tools
+from infra.user_code import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +131,7 @@ def test_entry_points_come_after_the_entries_and_replace_the_default(
 
     assert load_tools([], demo_tools(tmp_path)).names == ("search",)
     assert load_tools(["site/plugin.py:_buy"]).names == ("_buy", "search")
-    with pytest.raises(ToolLoadError, match=r"^entry point shop = plugin:search: there is a tool named 'search'"):
+    with pytest.raises(LoadError, match=r"^entry point shop = plugin:search: there is a tool named 'search'"):
         load_tools(["site/plugin.py"])
 
 
@@ -168,7 +169,7 @@ def test_what_cannot_be_loaded_is_refused_with_one_line_that_names_the_entry(
     if content is not None:
         _write(tmp_path / "a.py", content)
 
-    with pytest.raises(ToolLoadError, match=message) as raised:
+    with pytest.raises(LoadError, match=message) as raised:
         load_tools([entry])
 
     assert str(raised.value).startswith(f"REJOINDER_TOOLS: {entry}: ")
