@@ -21,6 +21,11 @@ SuspensionKind = Literal["approval", "elicitation", "client"]
 ResolutionOutcome = Literal["approved", "edited", "rejected", "answered", "expired", "cancelled"]
 ResultStatus = Literal["ok", "error", "rejected", "expired", "cancelled"]
 TurnOutcome = Literal["completed", "failed", "cancelled"]
+TurnFailure = Literal[
+    "rate_limited", "context_window", "auth", "bad_request", "unavailable", "truncated",
+    "max_steps", "max_attempts", "halted", "budget",
+]  # fmt: skip
+"""Why a turn failed: the model's trouble, then the limits of the turn, a hook that stopped it, and its budget."""
 
 
 class ConversationEvent(BaseModel, CanMutateAggregate[UUID]):
@@ -198,7 +203,7 @@ class ToolResult(ConversationEvent):
 
 
 class TurnEnded(ConversationEvent):
-    """The one end of a turn; `reason` is typed (``max_steps``, ``rate_limited``, …)."""
+    """The one end of a turn; `reason` is a `TurnFailure` where it failed, a person's words where it was cancelled."""
 
     wire_type = "turn_ended"
 

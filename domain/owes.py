@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from domain.conversation import Conversation
+    from domain.events import TurnFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,9 @@ class Expire:
 
 @dataclass(frozen=True, slots=True)
 class CloseTurn:
-    """The end of a turn that may not go on; `reason` is typed."""
+    """The end of a turn that may not go on."""
 
-    reason: str
+    reason: TurnFailure
 
 
 Owed = StartTurn | CallModel | RunTools | AwaitInput | Expire | CloseTurn

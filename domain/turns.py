@@ -136,7 +136,13 @@ class TurnDecisions(CallDecisions):
                 )
 
     def fail_turn(
-        self, turn: int, attempt: int, reason: str, *, now: datetime, usage: Sequence[Usage] | None = None
+        self,
+        turn: int,
+        attempt: int,
+        reason: events.TurnFailure,
+        *,
+        now: datetime,
+        usage: Sequence[Usage] | None = None,
     ) -> None:
         """End the turn without success; open calls get their error results in the same append."""
         open_turn = self._held(turn, attempt)

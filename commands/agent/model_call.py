@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from commands.agent.model import Delta, ModelError, ModelReply
+from commands.agent.model import Delta, ModelError
 from domain.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from commands.agent.model import Model, ModelRequest
+    from commands.agent.model import Model, ModelReply, ModelRequest
+
+logger = logging.getLogger(__name__)
 
 TRIES = 3
 """Of each model: the first and two retries."""
@@ -23,6 +26,8 @@ LONGEST_HONOURED_S = 60.0
 """A server that asks for more is not waited for: the usual pause, then it may fail."""
 FAULTS_OF_THE_REQUEST = ("bad_request", "context_window")
 """No other model is asked to make up for these: the caller has to see them, and cures a long context itself."""
+CUT_OFF = "length"
+"""The finish reason, as LiteLLM names it for every provider, of a reply that reached its limit of tokens."""
 
 
 async def call_model(
@@ -39,9 +44,10 @@ async def call_model(
 
     A retryable error (429, 5xx, transport, broken stream) is retried twice with jittered backoff, or after the
     seconds that the server asked for, up to 60. The next model is asked when the tries are used up, and at once after
-    ``auth`` or ``truncated``; never after a fault of the request. `on_restart` gets the number of the try that will
-    come (2, 3, … over all models) as soon as the one before has failed: what was streamed is void. Raises the last
-    `ModelError`. The usage of reply or error is the sum over all tries that reported any.
+    ``auth`` or ``truncated`` (so ends a reply that reached its limit of tokens); never after a fault of the request.
+    `on_restart` gets the number of the try that will come (2, 3, … over all models) as soon as the one before has
+    failed: what was streamed is void. Raises the last `ModelError`. The usage of reply or error is the sum over all
+    tries that reported any.
     """
     spent: list[Usage] = []
     number = 0
@@ -56,6 +62,13 @@ async def call_model(
                 failure = error
             else:
                 return replace(reply, usage=_sum([*spent, reply.usage] if reply.usage else spent))
+            logger.warning(
+                "try %d of a model call failed (%s): %s",
+                number,
+                failure.reason,
+                failure,
+                extra={"action": "model_failed", "model": name, "reason": failure.reason},
+            )
             if failure.usage is not None:
                 spent.append(failure.usage)
             if not failure.retryable or attempt == TRIES:
@@ -72,9 +85,13 @@ async def call_model(
 async def _one_try(model: Model, request: ModelRequest, on_delta: Callable[[Delta], None]) -> ModelReply:
     async with aclosing(model.stream(request)) as stream:
         async for item in stream:
-            if isinstance(item, ModelReply):
+            if isinstance(item, Delta):
+                on_delta(item)
+            elif item.finish_reason == CUT_OFF:
+                said = "the reply reached its limit of tokens (max_tokens, or the model's own)"
+                raise ModelError("truncated", said, retryable=False, usage=item.usage)
+            else:
                 return item
-            on_delta(item)
     raise ModelError("truncated", "the stream ended without a reply", retryable=False)
 
 

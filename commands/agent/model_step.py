@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from commands.session import Session
     from domain.conversation import Conversation
     from domain.conversation_state import OpenTurn
+    from domain.events import TurnFailure
     from domain.tools import Toolset
     from domain.usage import Usage
 
@@ -65,7 +66,7 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
     return lambda conversation, now: conversation.record_reply(number, attempt, recorded, now=now)
 
 
-def failing(conversation: Conversation, reason: str) -> Decide:
+def failing(conversation: Conversation, reason: TurnFailure) -> Decide:
     """Make the decision that ends the open turn as failed."""
     turn = open_turn(conversation)
     return _failing(turn.number, turn.attempt, reason)
@@ -78,7 +79,7 @@ def open_turn(conversation: Conversation) -> OpenTurn:
     return conversation.turn
 
 
-def _failing(turn: int, attempt: int, reason: str, usage: Sequence[Usage] | None = None) -> Decide:
+def _failing(turn: int, attempt: int, reason: TurnFailure, usage: Sequence[Usage] | None = None) -> Decide:
     return lambda conversation, now: conversation.fail_turn(turn, attempt, reason, now=now, usage=usage)
 
 

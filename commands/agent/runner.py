@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MODEL = "model"
+TOOLS_AT_ONCE = 16
+"""So many calls of one conversation run at a time, each perhaps in a thread of its own; the others wait their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,8 @@ class Runner:
                 case CallModel():
                     self._start(MODEL, lambda: model_step(self.session, self._surroundings, self._context))
                 case RunTools(calls):
-                    for call_id in calls:
+                    waiting = [call_id for call_id in calls if call_id not in self._tasks]
+                    for call_id in waiting[: max(0, TOOLS_AT_ONCE - len(self._tasks))]:
                         self._start(call_id, partial(self._run_tool, call_id))
         for decide in decisions:
             await self._queue.append(decide)

@@ -81,9 +81,8 @@ async def _within(limit_s: float, tool: Tool, task: asyncio.Task[Outcome], conte
         return _error(
             context, f"{tool.name} was not done after {limit_s:g} s and was given up; it may have taken effect."
         )
-    if task.cancelled():
-        return _failed(context, tool, asyncio.CancelledError())
-    return task.result()
+    failure = asyncio.CancelledError() if task.cancelled() else task.exception()
+    return task.result() if failure is None else _failed(context, tool, failure)
 
 
 async def _stop(task: asyncio.Task[Outcome], tool: Tool) -> None:
@@ -110,7 +109,7 @@ async def _run(tool: Tool, values: dict[str, Any], context: ToolContext) -> Outc
     except NotStorable as exc:
         _logger.exception("tool %s made a value that cannot be kept", tool.name, extra={"action": "tool_failed"})
         return _error(context, f"{tool.name} ran, but made a value that {exc}.")
-    except (Exception, SystemExit) as exc:
+    except (Exception, SystemExit, KeyboardInterrupt) as exc:  # the last two would end the loop
         return _failed(context, tool, exc)
     return Outcome(context.tool_call_id, "ok", content, list(context.resources))
 

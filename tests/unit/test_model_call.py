@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from commands.agent.model import Delta, ModelError, ModelReply, ModelRequest
+from commands.agent.model import Delta, ModelError, ModelReply, ModelRequest, ToolRequest
 from commands.agent.model_call import call_model
 from domain.parts import text_part
 from domain.usage import Usage
@@ -135,6 +135,21 @@ async def test_no_fallback_is_asked_for_a_fault_of_the_request(reason: FailureRe
     with pytest.raises(ModelError) as raised:
         await model.call("m", "spare")
     assert (raised.value.reason, model.asked) == (reason, ["m"])
+
+
+async def test_t9_a_reply_that_reached_its_limit_of_tokens_is_truncated_and_paid_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls = (ToolRequest("call_0", "transfer", '{"amount": 1'),)
+    cut = replace(_reply(usage=Usage(model="m", output_tokens=60)), finish_reason="length", tool_requests=calls)
+
+    with pytest.raises(ModelError, match="max_tokens") as raised:
+        await Scripted([cut]).call()
+    assert (raised.value.reason, raised.value.retryable) == ("truncated", False)
+    assert raised.value.usage == Usage(model="m", output_tokens=60)
+    assert "truncated" in caplog.text
+
+    assert (await Scripted([cut, _reply("spare")]).call("m", "spare")).model == "spare"
 
 
 async def test_c7_the_usage_of_failed_tries_is_counted_in_reply_and_error() -> None:
