@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Self
 from uuid import UUID, uuid4
 
 from eventsourcing.persistence import StoredEvent as RecordedEvent
@@ -11,7 +11,7 @@ from eventsourcing.popo import POPOApplicationRecorder
 
 from domain.event_store import STREAM_DELETED, Appended, Batch, NewEvent, StoredEvent, StreamDeleted, StreamMoved
 from infra.fan_out import FanOut, by_position, by_seq, follow
-from infra.storable import check_storable
+from infra.storable import check_storable, parsed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -40,8 +40,8 @@ class MemoryEventStore:
         """Append, and hand the events to the subscribers."""
         check_storable(stream, events)
         for event in events:
-            json.loads(event.data, parse_constant=_refuse)
-            json.loads(event.metadata, parse_constant=_refuse)
+            parsed(event.data)
+            parsed(event.metadata)
         if stream in self._deleted:
             raise StreamDeleted(stream)
         version = self._version(stream)
@@ -127,7 +127,3 @@ def _stored(event: RecordedEvent) -> StoredEvent:
     position, event_id, data, metadata = json.loads(event.state)
     stream, seq = str(event.originator_id), event.originator_version
     return StoredEvent(stream, seq, position, UUID(event_id), event.topic, data, metadata)
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")

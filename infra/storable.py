@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from domain.event_store import MAX_EVENT_BYTES, STREAM_DELETED
 
@@ -30,3 +31,15 @@ def check_storable(stream: str, events: Sequence[NewEvent]) -> int:
             raise ValueError(f"a {event.type} of {size} bytes is too large: an event may have {MAX_EVENT_BYTES}")
         total += size + len(event.metadata.encode())
     return total
+
+
+def parsed(text: str) -> Any:
+    """Return the value of JSON text; raises `ValueError` for what is not JSON, or nests too deep."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("the JSON nests too deep") from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,86 @@
+"""Picks the client that is installed, esdbclient or its successor kurrentdbclient, and gives both the same names."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+# gRPC's core writes of each lost connection to stderr, beside the log; what there is to say we say ourselves.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import grpc.aio
+
+# The type checker sees the one that is installed, and takes the other for a missing module and a second definition.
+try:
+    from esdbclient import AsyncEventStoreDBClient as Client  # type: ignore[import-not-found, unused-ignore]
+    from esdbclient import NewEvent, RecordedEvent, StreamState
+    from esdbclient.exceptions import (  # type: ignore[import-not-found, unused-ignore]
+        AccessDeniedError,
+        BadRequestError,
+        MaximumAppendSizeExceededError,
+    )
+    from esdbclient.exceptions import EventStoreDBClientException as ClientError
+    from esdbclient.exceptions import NotFound as NotFoundError
+    from esdbclient.exceptions import StreamIsDeleted as StreamIsDeletedError
+    from esdbclient.exceptions import WrongCurrentVersion as WrongCurrentVersionError
+except ModuleNotFoundError:
+    from kurrentdbclient import (  # type: ignore[import-not-found, no-redef, unused-ignore]
+        AsyncKurrentDBClient as Client,
+    )
+    from kurrentdbclient import NewEvent, RecordedEvent, StreamState  # type: ignore[no-redef, unused-ignore]
+    from kurrentdbclient.exceptions import (  # type: ignore[import-not-found, no-redef, unused-ignore]
+        AccessDeniedError,
+        BadRequestError,
+        MaximumAppendSizeExceededError,
+        NotFoundError,
+        StreamIsDeletedError,
+        WrongCurrentVersionError,
+    )
+    from kurrentdbclient.exceptions import (  # type: ignore[no-redef, unused-ignore]
+        KurrentDBClientError as ClientError,
+    )
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable
+
+__all__ = [
+    "AccessDeniedError", "BadRequestError", "Client", "ClientError", "MaximumAppendSizeExceededError", "NewEvent",
+    "NotFoundError", "RecordedEvent", "StreamIsDeletedError", "StreamState", "WrongCurrentVersionError",
+    "new_client", "status_of", "whole",
+]  # fmt: skip
+
+KEEPALIVE = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+"""A peer that fell silent is noticed in 20 s. What a connection string says of it, esdbclient gives a wrong name."""
+
+
+class Interrupted(Exception):
+    """A call was ended by its own client, which reconnects under all calls when one of them fails."""
+
+
+def new_client(uri: str) -> Client:
+    """Make a client with a channel of its own; it connects later. Raises `ValueError` for a bad connection string."""
+    client = Client(uri)
+    named = {name for name, _ in client.grpc_options}
+    client.grpc_options += tuple(option for option in KEEPALIVE if option[0] not in named)
+    return client
+
+
+async def whole(response: AsyncIterable[RecordedEvent]) -> list[RecordedEvent]:
+    """Return all that a read gives; raises `Interrupted` where the client would pass off a part of it as the whole.
+
+    A call that was cancelled, by the client's reconnecting or with our task, looks like one that came to its end.
+    """
+    events = [event async for event in response]
+    call = getattr(response, "aio_call", None) or getattr(response, "_unary_stream_call", None)
+    if not isinstance(call, grpc.aio.Call) or await call.code() is not grpc.StatusCode.OK:
+        raise Interrupted("the connection was lost while reading")
+    return events
+
+
+def status_of(error: Exception) -> grpc.StatusCode | None:
+    """Return the gRPC status that a client's error wraps, if it does."""
+    cause = error.args[0] if error.args else None
+    return cause.code() if isinstance(cause, grpc.aio.AioRpcError) else None

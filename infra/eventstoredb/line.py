@@ -1,0 +1,147 @@
+"""A line to the server: one client, how long an outage is borne, and what its errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+import grpc
+import grpc.aio
+
+from domain.event_store import StoreError
+from infra.eventstoredb.clients import (
+    AccessDeniedError,
+    BadRequestError,
+    Client,
+    ClientError,
+    Interrupted,
+    MaximumAppendSizeExceededError,
+    NotFoundError,
+    StreamIsDeletedError,
+    WrongCurrentVersionError,
+    new_client,
+    status_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0
+
+ANSWERS = (
+    BadRequestError, MaximumAppendSizeExceededError, NotFoundError, StreamIsDeletedError, WrongCurrentVersionError,
+)  # fmt: skip
+"""What the server says of a request; any other error leaves open what became of it."""
+LOSSES = (ClientError, Interrupted, grpc.aio.UsageError, OSError)
+REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+
+
+class InvalidPosition(Exception):
+    """No event of the log begins at the position that a read was to start from."""
+
+
+class Line:
+    """One client object. A failing call makes it reconnect under all its other calls, hence one line per purpose."""
+
+    def __init__(self, uri: str, patience: float) -> None:
+        self._client, self._patience = new_client(uri), patience
+        self._connecting = asyncio.Lock()
+        self._connected = self._closed = False
+        self._under_way = 0
+        self._idle = asyncio.Event()
+
+    async def call(self, attempt: Callable[[Client], Awaitable[T]], *, patience: float | None = None) -> T:
+        """Repeat `attempt` through an outage, with jittered pauses, for `patience` seconds; then raise `StoreError`.
+
+        The server's `ANSWERS` come through as they are; a refused user or password is a `StoreError` at once.
+        """
+        self._under_way += 1
+        reason = "it does not answer"
+        try:
+            async with asyncio.timeout(patience or self._patience):
+                pause = FIRST_PAUSE_SECONDS
+                while True:
+                    try:
+                        return await uncancelled(attempt(await self.connected()))
+                    except ANSWERS:
+                        raise
+                    except LOSSES as error:
+                        reason = self._outage(error, quiet=pause > FIRST_PAUSE_SECONDS)
+                    await asyncio.sleep(pause * random.uniform(0.5, 1))
+                    pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        except TimeoutError as error:
+            raise StoreError(f"EventStoreDB is out of reach: {reason}") from error
+        finally:
+            self._under_way -= 1
+            self._idle.set()
+
+    async def connected(self) -> Client:
+        """Return the client, connected; `StoreError` once the line is closed."""
+        if self._closed:
+            raise StoreError("the event store is closed")
+        if not self._connected:
+            async with self._connecting:  # in a cluster this asks around for the leader, and may fail
+                if not self._connected:
+                    await self._client.connect()
+                    self._connected = True
+        return self._client
+
+    async def close(self, grace: float = 0.0) -> None:
+        """Give calls that are under way `grace` seconds, then hang up."""
+        until = asyncio.get_running_loop().time() + grace
+        while self._under_way and (left := until - asyncio.get_running_loop().time()) > 0:
+            self._idle.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._idle.wait()
+            except TimeoutError:
+                break
+        self._closed = True
+        if self._connected:
+            await self._client.close()
+
+    def _outage(self, error: Exception, *, quiet: bool) -> str:
+        if self._closed:
+            raise StoreError("the event store was closed") from error
+        if isinstance(error, AccessDeniedError) or status_of(error) in REFUSALS:
+            raise StoreError("EventStoreDB refuses the user or the password, or what the user may do") from error
+        if is_invalid_position(error):
+            raise InvalidPosition from error
+        reason = in_short(error)
+        if not quiet:
+            logger.warning("EventStoreDB is away: %s", reason, extra={"action": "store_retry"})
+        return reason
+
+
+async def uncancelled(call: Awaitable[T]) -> T:
+    """Await a client's call; a cancellation goes on exactly if it is our task's.
+
+    The client cancels its own calls when it reconnects, and swallows a task's cancellation while it iterates.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        return await call
+    except asyncio.CancelledError:
+        raise Interrupted("the connection was lost") from None
+    finally:
+        if task and task.cancelling() > before:
+            raise asyncio.CancelledError
+
+
+def is_invalid_position(error: Exception) -> bool:
+    """Say whether the server knows no event that begins at a given position."""
+    return re.search(r"invalid ?(commit ?)?position", f"{type(error).__name__} {error}", re.IGNORECASE) is not None
+
+
+def in_short(error: Exception) -> str:
+    """Return what an error says in one line, without the text of gRPC's own wrapping."""
+    cause = error.args[0] if error.args else None
+    text = (cause.details() or cause.code().name) if isinstance(cause, grpc.aio.AioRpcError) else str(error)
+    return " ".join(text.split())[:300] or type(error).__name__
