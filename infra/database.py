@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import select
-from contextlib import aclosing, asynccontextmanager, contextmanager
+import socket
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 from psycopg import AsyncConnection, Error, Notify, OperationalError, sql
@@ -23,6 +25,10 @@ CONNECT_TIMEOUT_S = 10
 IDLE_IN_TRANSACTION_TIMEOUT_S = 5
 """A process that is stopped inside a transaction holds its locks no longer than this."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+LONGEST_LOAN_S = 20.0
+"""A connection of the pool that is lent for longer is taken for dead: whoever lent it is let go."""
+PING_AFTER_S, PONG_WITHIN_S = 2.0, 2.0
+"""Who listens and hears nothing asks whether the server is still there: a silent death is known within the sum."""
 
 CONNECTION_LOST = {"08000", "08001", "08003", "08004", "08006", "57P01", "57P02", "57P03", "53300", "25P03"}
 """SQLSTATEs of the network, and of a server that goes down, comes up, is full, or has given up on us."""
@@ -51,6 +57,7 @@ class Database:
             keepalives_idle=10,
             keepalives_interval=5,
             keepalives_count=3,
+            tcp_user_timeout=25_000,  # ms; keepalives say nothing while something that was sent waits for its answer
         )
         self._pool = AsyncConnectionPool(
             self._dsn,
@@ -75,20 +82,25 @@ class Database:
         await self._pool.close()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection]:
+    async def connection(self, longest_s: float = LONGEST_LOAN_S) -> AsyncIterator[AsyncConnection]:
         """Lend a connection of the pool, in autocommit mode: ``connection.transaction()`` groups statements.
 
-        Raises `DatabaseUnavailable`, also for connections that are lost while they are lent.
+        Raises `DatabaseUnavailable`, also for connections that are lost while they are lent, as they are after
+        `longest_s`: work of minutes takes a connection of its own (`connect`).
         """
         with _connection_errors():
             cancelled = _cancellations()
             async with self._pool.connection() as connection:
                 if _cancellations() > cancelled:  # Python 3.11 forgets one that meets the pool's answer
                     raise asyncio.CancelledError
-                yield connection
+                with hung_up_after(connection, longest_s):
+                    yield connection
 
     async def connect(self) -> AsyncConnection:
-        """Open a connection of one's own, to be closed by its owner. Raises as entering does."""
+        """Open a connection of one's own, to be closed by its owner. Raises as entering does.
+
+        Nobody watches over it: see `hung_up_after`.
+        """
         with _connection_errors():
             connection = await AsyncConnection.connect(self._dsn, autocommit=True)
             try:
@@ -119,12 +131,33 @@ class Database:
     async def _listen_once(self, channels: Sequence[str]) -> AsyncGenerator[Notify | None, None]:
         with _connection_errors():
             async with await self.connect() as connection:
-                for channel in channels:
-                    await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+                with hung_up_after(connection, PONG_WITHIN_S):
+                    for channel in channels:
+                        await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
                 yield None
-                async with aclosing(connection.notifies()) as notifications:
-                    async for notification in notifications:
-                        yield notification
+                while True:
+                    async with aclosing(connection.notifies(timeout=PING_AFTER_S)) as notifications:
+                        async for notification in notifications:
+                            yield notification
+                    with hung_up_after(connection, PONG_WITHIN_S):
+                        await connection.execute("select")
+
+
+@contextmanager
+def hung_up_after(connection: AsyncConnection, seconds: float) -> Iterator[None]:
+    """Hang up on a server that has not answered in time: whoever waits for it learns that the connection is lost."""
+
+    # Cancelling would ask the server, which is the one that does not answer; a shut socket ends the wait at once.
+    def hang_up() -> None:
+        if not connection.closed:
+            with socket.socket(fileno=os.dup(connection.fileno())) as line, suppress(OSError):  # the server was first
+                line.shutdown(socket.SHUT_RDWR)
+
+    timer = asyncio.get_running_loop().call_later(seconds, hang_up)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _cancellations() -> int:
@@ -138,11 +171,12 @@ async def _configure(connection: AsyncConnection) -> None:
         await connection.close()
         raise DatabaseRefused(f"the database runs PostgreSQL {found // 10000}: Rejoinder needs 14 or later")
     # a statement, not a start-up option, because poolers refuse those
-    cursor = await connection.execute(
-        "select set_config('idle_in_transaction_session_timeout', %s, false), pg_backend_pid()",
-        [f"{IDLE_IN_TRANSACTION_TIMEOUT_S}s"],
-    )
-    row = await cursor.fetchone()
+    with hung_up_after(connection, CONNECT_TIMEOUT_S):
+        cursor = await connection.execute(
+            "select set_config('idle_in_transaction_session_timeout', %s, false), pg_backend_pid()",
+            [f"{IDLE_IN_TRANSACTION_TIMEOUT_S}s"],
+        )
+        row = await cursor.fetchone()
     if row is None or row[1] != connection.info.backend_pid:
         # a transaction pooler answers for the server: what is prepared here may be executed on another connection
         connection.prepare_threshold = None
@@ -153,7 +187,8 @@ async def _discard_dead(connection: AsyncConnection) -> None:
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):
-        await AsyncConnectionPool.check_connection(connection)
+        with hung_up_after(connection, PONG_WITHIN_S):
+            await AsyncConnectionPool.check_connection(connection)
 
 
 @contextmanager

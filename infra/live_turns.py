@@ -13,7 +13,7 @@ import psycopg
 
 from commands.ports import NOTHING_SAID, Partial
 from domain.text import clean
-from infra.database import DatabaseUnavailable
+from infra.database import DatabaseUnavailable, hung_up_after
 from infra.live_messages import CHANNEL, PIECE_CHARS, LiveMessage, spoken_in
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ COALESCE_S = 0.030
 SAVE_S = 0.250
 LONGEST_PAUSE_S = 2.0
 
+ANSWER_WITHIN_S = 3.0
 # Losing what was written last is fine; waiting for a server that does not answer is not.
-SESSION: LiteralString = "set synchronous_commit = off; set statement_timeout = '5s'"
+SESSION: LiteralString = f"set synchronous_commit = off; set statement_timeout = '{ANSWER_WITHIN_S}s'"
 NOTIFY: LiteralString = f"select pg_notify('{CHANNEL}', said) from unnest(%s::text[]) as said"
 SAVE: LiteralString = f"""
     with saved as (
@@ -156,12 +157,14 @@ class PostgresLiveTurns:
         while True:
             try:
                 async with await self._database.connect() as connection:
-                    await connection.execute(SESSION)
+                    with hung_up_after(connection, ANSWER_WITHIN_S):
+                        await connection.execute(SESSION)
                     pause = COALESCE_S
                     self._stirred.set()
                     while True:
                         await self._stirred.wait()
-                        await self._flush(connection)
+                        with hung_up_after(connection, 2 * ANSWER_WITHIN_S):
+                            await self._flush(connection)
                         await asyncio.sleep(COALESCE_S)
             except (DatabaseUnavailable, psycopg.Error, OSError) as error:
                 logger.warning("live tokens are not shown: %s", error, extra={"action": "live_lost"})

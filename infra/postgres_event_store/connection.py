@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
-import socket
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 from psycopg_pool import PoolClosed
 
 from domain.event_store import StoreError
-from infra.database import DatabaseUnavailable
+from infra.database import DatabaseUnavailable, hung_up_after
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
     from typing import LiteralString
 
     from psycopg import AsyncConnection
@@ -40,24 +37,10 @@ async def fetch(
     connection: AsyncConnection, seconds: float, query: LiteralString, params: Params = ()
 ) -> list[TupleRow]:
     """Run one prepared statement with binary results; hang up on a server that does not answer in time."""
-    with _hung_up_after(connection, seconds):
+    with hung_up_after(connection, seconds):
         cursor = connection.cursor(binary=True)
         await cursor.execute(query, params, prepare=True)
         return await cursor.fetchall()
-
-
-@contextmanager
-def _hung_up_after(connection: AsyncConnection, seconds: float) -> Iterator[None]:
-    # Cancelling would ask the server, which is the one that does not answer; a shut socket ends the wait at once.
-    def hang_up() -> None:
-        with socket.socket(fileno=os.dup(connection.fileno())) as line:
-            line.shutdown(socket.SHUT_RDWR)
-
-    timer = asyncio.get_running_loop().call_later(seconds, hang_up)
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def first_line(error: Exception) -> str:

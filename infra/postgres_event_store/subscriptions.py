@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import psycopg
 
 from domain.event_store import StoredEvent, StoreError
-from infra.database import DatabaseUnavailable
+from infra.database import DatabaseUnavailable, hung_up_after
 from infra.postgres_event_store.connection import fetch, first_line
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ PAGE_EVENTS = 1_000
 RECONNECT_SECONDS = 0.2
 SAFETY_POLL_SECONDS = 1.0
 """A quiet log is read this often, should a notification have been lost."""
+ANSWER_SECONDS = 3.0
+"""Who has not delivered a page by then is taken for dead; should it only have been slow, the next page is smaller."""
 
 HEAD: LiteralString = "select coalesce(max(position), 0) from log.events"
 READ_ALL: LiteralString = """
@@ -42,6 +44,7 @@ class LiveReader:
     def __init__(self, database: Database, fan_out: FanOut, patience: float) -> None:
         self._database, self._fan_out, self._patience = database, fan_out, patience
         self._position: int | None = None
+        self._page_events = PAGE_EVENTS
         self._listening = asyncio.Event()
         self._task: asyncio.Task[NoReturn] | None = None
 
@@ -69,13 +72,15 @@ class LiveReader:
                 async with await self._database.connect() as connection:
                     await self._listen(connection)
             except (psycopg.Error, OSError, DatabaseUnavailable) as error:
+                self._page_events = max(self._page_events // 8, 1)
                 logger.warning("lost the log's live events: %s", first_line(error), extra={"action": "listen_lost"})
             except Exception:  # nothing that we know of; but subscribers must not be left waiting for ever
                 logger.exception("reading the log's live events broke", extra={"action": "listen_broken"})
             await asyncio.sleep(random.uniform(0.5, 1) * RECONNECT_SECONDS)
 
     async def _listen(self, connection: AsyncConnection) -> NoReturn:
-        await connection.execute("listen log_events")
+        with hung_up_after(connection, ANSWER_SECONDS):
+            await connection.execute("listen log_events")
         if self._position is None:
             [(self._position,)] = await fetch(connection, self._patience, HEAD)
         self._listening.set()
@@ -85,8 +90,8 @@ class LiveReader:
                 await _notified(connection)
 
     async def _read_on(self, connection: AsyncConnection, position: int) -> tuple[int, bool]:
-        rows = await fetch(connection, self._patience, READ_ALL, (position, PAGE_EVENTS))
-        caught_up = len(rows) < PAGE_EVENTS
+        rows = await fetch(connection, ANSWER_SECONDS, READ_ALL, (position, self._page_events))
+        caught_up, self._page_events = len(rows) < self._page_events, PAGE_EVENTS
         if rows:
             events = tuple(StoredEvent(*row) for row in rows)
             position = events[-1].position
