@@ -95,8 +95,8 @@ async def test_a_whole_conversation_with_a_real_model_streams_runs_a_tool_and_is
     agent_tools.forget()
     server = ModelServer(url=real_model_server)
     async with system_over(database_url, server, model=MODEL) as system:
-        conversation = await system.start(model_params=EXACT, tools=[])
-        said = await conversation.say("Tell me about the sea.")
+        conversation = await system.start(model_params=EXACT | {"max_tokens": 1_000}, tools=[])
+        said = await conversation.say("Tell me about the sea in two sentences.")
         deltas = ""
         async with system.session.get(f"{system.url}{conversation.path}/stream?after={said['seq']}") as stream:
             name = b""
