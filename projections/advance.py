@@ -2,40 +2,82 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psycopg
 
 from projections.projection import Rows
+from projections.reasons import SaidAlready, reason_of, said_in
 from projections.tables import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from psycopg import AsyncConnection
+    from psycopg import AsyncConnection, AsyncCursor
 
+    from projections.event import Event
     from projections.projection import Projection, Row
     from projections.span import Span
 
+PAUSED = "paused"
+
 TAKE_OVER = """
 update projections set epoch = %(epoch)s, status = case status when 'new' then 'running' else status end
-where name = %(name)s and version = %(version)s and epoch <= %(epoch)s returning position
+where name = %(name)s and version = %(version)s and epoch <= %(epoch)s returning position, status
 """
 # a commit that waits for no disk: what a crash takes away it takes whole, checkpoint included, and it is folded again
 MOVE = """
 with quick as materialized (select set_config('synchronous_commit', 'off', true))
 update projections set position = %(position)s, updated_at = clock_timestamp(), error = null,
-    status = case status when 'failing' then 'running' else status end,
-    skipped_position = coalesce(skipped_position, %(skipped)s)
-from quick, unnest(%(names)s::text[], %(epochs)s::bigint[]) as led (name, epoch)
-where projections.name = led.name and projections.epoch = led.epoch and projections.position = %(after)s
+    status = case status when 'failing' then 'running' else status end
+from quick, unnest(%(names)s::text[], %(versions)s::int[], %(epochs)s::bigint[]) as led (name, version, epoch)
+where projections.name = led.name and projections.version = led.version and projections.epoch = led.epoch
+    and projections.position = %(after)s and projections.status <> 'paused'
 returning projections.name
 """
+# What is parked waits longer. Who folds a conversation again holds its row, so this waits for the outcome.
+WAIT_LONGER = """
+update parked set last_seq = news.seq, last_position = news.position
+from unnest(%(ids)s::uuid[], %(seqs)s::int[], %(positions)s::bigint[]) as news (id, seq, position)
+where parked.projection = any(%(names)s) and parked.conversation_id = news.id
+returning parked.projection, parked.conversation_id
+"""
+SKIP = """
+insert into skipped (projection, conversation_id, type, seq, position, event_id)
+select led.name, event.* from unnest(%(names)s::text[]) as led (name),
+    unnest(%(ids)s::uuid[], %(types)s::text[], %(seqs)s::int[], %(positions)s::bigint[], %(event_ids)s::uuid[]) as event
+on conflict do nothing
+"""
+FORGET = ("delete from parked", "delete from skipped")
 ANNOUNCE = "select pg_notify('projected', %s)"
 
 
 class NotLeading(Exception):
-    """Another process leads the projection, or has moved its checkpoint; nothing was written."""
+    """Another process leads the projection, has moved its checkpoint or paused it; nothing was written."""
+
+
+class Unfoldable(SaidAlready):
+    """A fold raised, or made rows that are none; the message repeats nothing of the events."""
+
+
+class Checkpoint(NamedTuple):
+    """How far a projection is, and whether it is to stay there."""
+
+    position: int
+    paused: bool
+
+
+class Folded(NamedTuple):
+    """Open rows by conversation, and what was written: rows that were put, keys of those that were removed."""
+
+    rows: dict[UUID, Rows]
+    put: list[Row]
+    removed: list[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +92,7 @@ class Led:
         object.__setattr__(self, "table", Table(self.projection))
 
 
-async def take_over(connection: AsyncConnection, led: Led) -> int:
+async def take_over(connection: AsyncConnection, led: Led) -> Checkpoint:
     """Refuse all former leaders from now on and return the checkpoint.
 
     Raises `NotLeading` for a newer leader or another version.
@@ -59,49 +101,139 @@ async def take_over(connection: AsyncConnection, led: Led) -> int:
     row = await (await connection.execute(TAKE_OVER, wanted)).fetchone()
     if row is None:
         raise NotLeading(f"{led.projection.name} is led by another process, or of another version")
-    return int(row[0])
+    return Checkpoint(row[0], row[1] == PAUSED)
 
 
 async def advance(connection: AsyncConnection, leds: Sequence[Led], span: Span) -> None:
-    """Fold a span into projections whose checkpoint is at its beginning; raises `NotLeading` if one is not."""
+    """Fold a span into projections whose checkpoint is at its beginning; what is parked waits longer.
+
+    Raises `NotLeading` if a checkpoint is elsewhere, `Unfoldable`, and what the database refuses.
+    """
     async with connection.pipeline(), connection.transaction():
-        moved = await connection.execute(
-            MOVE,
-            {
-                "position": span.position,
-                "after": span.after,
-                "skipped": span.skipped,
-                "names": [led.projection.name for led in leds],
-                "epochs": [led.epoch for led in leds],
-            },
-        )
+        moved = await connection.execute(MOVE, _move(leds, span))
+        waiting = await wait_longer(connection, leds, span)
         loading = [await led.table.start_loading(connection, list(span.conversations)) for led in leds]
         if len(await moved.fetchall()) != len(leds):
-            raise NotLeading("another process has moved a checkpoint")
+            raise NotLeading("another process has moved a checkpoint, or it was paused")
+        parked = await _parked(waiting)
         for led, cursor in zip(leds, loading, strict=True):
-            await _fold(connection, led, await led.table.loaded(cursor), span)
-        await connection.execute(ANNOUNCE, [f"{span.position} {' '.join(led.projection.name for led in leds)}"])
+            opened = by_conversation(await led.table.loaded(cursor))
+            await fold(connection, led, opened, _but(span.conversations, parked[led.projection.name]))
+        await finish(connection, leds, span)
 
 
-async def _fold(connection: AsyncConnection, led: Led, loaded: Sequence[Row], span: Span) -> None:
-    open_rows: dict[UUID, list[Row]] = {}
-    for row in loaded:
-        open_rows.setdefault(row["conversation_id"], []).append(row)
-    put: list[Row] = []
-    removed: list[tuple[object, ...]] = []
-    for conversation_id, events in span.conversations.items():
-        rows = Rows(led.projection, conversation_id, open_rows.get(conversation_id, ()))
-        led.projection.fold(rows, events)
+async def move(connection: AsyncConnection, led: Led, span: Span) -> dict[UUID, Sequence[Event]]:
+    """Move one checkpoint as `advance` does, and return what is to be folded. Raises `NotLeading`."""
+    if not await (await connection.execute(MOVE, _move([led], span))).fetchall():
+        raise NotLeading("another process has moved the checkpoint, or it was paused")
+    parked = await _parked(await wait_longer(connection, [led], span))
+    return _but(span.conversations, parked[led.projection.name])
+
+
+async def fold(
+    connection: AsyncConnection,
+    led: Led,
+    opened: Mapping[UUID, Sequence[Row]],
+    conversations: Mapping[UUID, Sequence[Event]],
+) -> Folded:
+    """Fold events into the open rows of their conversations, and write what changed.
+
+    Raises `Unfoldable`, and what the database refuses.
+    """
+    done = Folded({}, [], [])
+    for conversation_id, events in conversations.items():
+        before = opened.get(conversation_id, ())
+        rows = done.rows[conversation_id] = Rows(led.projection, conversation_id, before)
+        with _blaming(events, before):
+            led.projection.fold(rows, events)
         for key, changed in rows.take_changes().items():
             if changed is None:
-                removed.append((conversation_id, *key))
+                done.removed.append((conversation_id, *key))
             else:
-                put.append(changed)
-    if removed:
-        await led.table.remove(connection, removed)
-    if put:
-        await led.table.upsert(connection, put)
+                done.put.append(changed)
+    with _blaming(chain.from_iterable(conversations.values()), done.put):
+        if done.removed:
+            await led.table.remove(connection, done.removed)
+        if done.put:
+            await led.table.upsert(connection, done.put)
+        if led.projection.announce and done.put:
+            await connection.execute(led.projection.announce, {"conversations": list(conversations)})
+    return done
+
+
+@contextmanager
+def _blaming(events: Iterable[Event], rows: Sequence[Row]) -> Iterator[None]:
+    try:
+        yield
+    except (psycopg.Error, MemoryError):
+        raise
+    except Exception as error:
+        raise Unfoldable(reason_of(error, said_in(events, rows))) from error
+
+
+async def finish(connection: AsyncConnection, leds: Sequence[Led], span: Span) -> None:
+    """Forget deleted conversations, remember what was skipped, and announce the new position."""
+    names = [led.projection.name for led in leds]
     if span.deleted:
-        await led.table.forget(connection, span.deleted)
-    if led.projection.announce and put:
-        await connection.execute(led.projection.announce, {"conversations": list(span.conversations)})
+        for led in leds:
+            await led.table.forget(connection, span.deleted)
+        for statement in FORGET:
+            await connection.execute(
+                f"{statement} where projection = any(%s) and conversation_id = any(%s)", [names, span.deleted]
+            )
+    if skipped := span.skipped:
+        await connection.execute(
+            SKIP,
+            {
+                "names": names,
+                "ids": [event.conversation_id for event in skipped],
+                "types": [event.type for event in skipped],
+                "seqs": [event.seq for event in skipped],
+                "positions": [event.position for event in skipped],
+                "event_ids": [event.event_id for event in skipped],
+            },
+        )
+    await connection.execute(ANNOUNCE, [f"{span.position} {' '.join(names)}"])
+
+
+async def wait_longer(connection: AsyncConnection, leds: Sequence[Led], span: Span) -> AsyncCursor:
+    """Note for parked conversations that more waits; the cursor has their projections and ids."""
+    newest = [events[-1] for events in span.conversations.values()]
+    return await connection.execute(
+        WAIT_LONGER,
+        {
+            "names": [led.projection.name for led in leds],
+            "ids": list(span.conversations),
+            "seqs": [event.seq for event in newest],
+            "positions": [event.position for event in newest],
+        },
+    )
+
+
+def by_conversation(rows: Iterable[Row]) -> dict[UUID, list[Row]]:
+    """Sort rows by their conversation."""
+    sorted_rows: dict[UUID, list[Row]] = {}
+    for row in rows:
+        sorted_rows.setdefault(row["conversation_id"], []).append(row)
+    return sorted_rows
+
+
+def _move(leds: Sequence[Led], span: Span) -> dict[str, object]:
+    return {
+        "position": span.position,
+        "after": span.after,
+        "names": [led.projection.name for led in leds],
+        "versions": [led.projection.version for led in leds],
+        "epochs": [led.epoch for led in leds],
+    }
+
+
+async def _parked(waiting: AsyncCursor) -> dict[str, set[UUID]]:
+    parked: dict[str, set[UUID]] = defaultdict(set)
+    for name, conversation_id in await waiting.fetchall():
+        parked[name].add(conversation_id)
+    return parked
+
+
+def _but(conversations: Mapping[UUID, Sequence[Event]], parked: set[UUID]) -> dict[UUID, Sequence[Event]]:
+    return {one: events for one, events in conversations.items() if one not in parked}

@@ -7,7 +7,9 @@ import logging
 import random
 from typing import TYPE_CHECKING, Protocol
 
-from projections.advance import Led, NotLeading, advance, take_over
+from projections.advance import PAUSED, Led, NotLeading, advance, take_over
+from projections.parking import advance_but_poison
+from projections.reasons import reason_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -19,7 +21,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
-FAILED = "update projections set status = 'failing', error = %s where name = %s and epoch = %s"
+LOOK_EVERY_S = 1.0
+"""How often a paused projection is looked at."""
+TRIES = 3
+"""What fails so often in one place is folded piece by piece: what cannot be is parked."""
+FAILED = """
+update projections set error = %s, status = case status when 'paused' then status else 'failing' end
+where name = %s and epoch = %s
+"""
+STATUS = "select status from projections where name = %s"
 
 
 class Connections(Protocol):
@@ -48,28 +58,40 @@ class Convoys:
         self._convoys: list[Convoy] = []
 
     async def follow(self, led: Led) -> None:
-        """Project until another process leads. What fails is tried again, for ever, and the reason recorded."""
-        alone, pause, position, failed_at = False, FIRST_PAUSE_S, -1, -1
+        """Project until another process leads, through pauses. What fails is tried again, for ever; see `TRIES`."""
+        tries, position = 0, -1
         while True:
             try:
                 async with self._database.connection() as connection:
-                    position = await take_over(connection, led)
-                alone = await self._travel(led, position, alone=alone)
+                    checkpoint = await take_over(connection, led)
+                tries, position = (tries if checkpoint.position == position else 0), checkpoint.position
+                if checkpoint.paused:
+                    await self._resumed(led)
+                else:
+                    tries += await self._travel(led, position, tries=tries)
             except NotLeading:
                 return
             except Exception as error:
                 await self._record(led, error)
-                pause = min(pause * 2, LONGEST_PAUSE_S) if position == failed_at else FIRST_PAUSE_S
-                alone, failed_at = True, position
+                tries += 1
+                pause = min(FIRST_PAUSE_S * 2 ** min(tries - 1, 10), LONGEST_PAUSE_S)
                 await asyncio.sleep(pause * random.uniform(0.5, 1))
 
-    async def _travel(self, led: Led, position: int, *, alone: bool) -> bool:
+    async def _resumed(self, led: Led) -> None:
+        status = PAUSED
+        while status == PAUSED:
+            await asyncio.sleep(LOOK_EVERY_S)
+            async with self._database.connection() as connection:
+                row = await (await connection.execute(STATUS, [led.projection.name])).fetchone()
+            status = row[0] if row else ""
+
+    async def _travel(self, led: Led, position: int, *, tries: int) -> bool:
         """Move on with those who wait at the position; True if that failed and should be tried alone."""
-        convoy = None if alone else self._waiting_at(position)
+        convoy = None if tries else self._waiting_at(position)
         if convoy is None:
             convoy = Convoy(position)
             convoy.members.append(led)
-            await self._drive(convoy, alone=alone)
+            await self._drive(convoy, tries=tries)
         else:
             convoy.members.append(led)
             try:
@@ -78,17 +100,20 @@ class Convoys:
                 convoy.members.remove(led)
         return convoy.failed
 
-    async def _drive(self, convoy: Convoy, *, alone: bool) -> None:
+    async def _drive(self, convoy: Convoy, *, tries: int) -> None:
         """Move a convoy until it meets another. Raises what fails if there is one member, else the convoy `failed`."""
         self._convoys.append(convoy)
         try:
             while True:
-                convoy.waits = not alone
+                convoy.waits = not tries  # what was tried in vain is tried alone
                 span = await self._feed.next(convoy.position)
                 convoy.waits = False
                 async with self._database.connection() as connection:
-                    await advance(connection, tuple(convoy.members), span)
-                convoy.position, alone = span.position, False
+                    if tries < TRIES:
+                        await advance(connection, tuple(convoy.members), span)
+                    else:
+                        await advance_but_poison(connection, convoy.members[0], span, attempts=tries + 1)
+                convoy.position, tries = span.position, 0
                 if self._waiting_at(convoy.position):
                     return
         except Exception as error:
@@ -105,8 +130,7 @@ class Convoys:
 
     async def _record(self, led: Led, error: Exception) -> None:
         name = led.projection.name
-        # the first line: what follows may quote a message
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:500]}"
+        reason = reason_of(error)
         logger.warning("projection %s failed: %s", name, reason, extra={"action": "projection_failed"})
         try:
             async with self._database.connection() as connection:

@@ -25,8 +25,8 @@ class Span:
 
     `conversations` ascend by their ids, so that all writers lock rows in one order.
 
-    `deleted` are conversations whose stream was deleted in it, `skipped` is the position of the first event of a type
-    that this code does not know.
+    `deleted` are conversations whose stream was deleted in it, `skipped` are events of types that this code does not
+    know, the first of each type in each conversation.
     """
 
     __slots__ = ("after", "conversations", "deleted", "position", "skipped")
@@ -35,15 +35,18 @@ class Span:
         self.after, self.position = after, position
         conversations: dict[UUID, list[Event]] = defaultdict(list)
         self.deleted: list[UUID] = []
-        self.skipped: int | None = None
+        skipped: dict[tuple[UUID, str], Event] = {}
         for event in stored:
             conversation_id = _conversation_of(event.stream)
-            if conversation_id is not None and event.type in EVENT_TYPES:
+            if conversation_id is None:
+                continue
+            if event.type in EVENT_TYPES:
                 conversations[conversation_id].append(Event(event, conversation_id))
-            elif conversation_id is not None and event.type == STREAM_DELETED:
+            elif event.type == STREAM_DELETED:
                 self.deleted.append(conversation_id)
-            elif self.skipped is None:
-                self.skipped = event.position
+            else:
+                skipped.setdefault((conversation_id, event.type), Event(event, conversation_id))
+        self.skipped = tuple(skipped.values())
         self.conversations: Mapping[UUID, Sequence[Event]] = dict(sorted(conversations.items(), key=_by_id))
 
 
