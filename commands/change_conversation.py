@@ -75,6 +75,18 @@ def checked_settings(settings: dict[str, Any], toolset: Toolset) -> dict[str, An
         parsed = ConversationSettings.model_validate(settings, strict=True)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        raise InvalidInput(".".join(["settings", *map(str, first["loc"])]), first["msg"]) from None
+        raise InvalidInput(_path(first["loc"], settings), first["msg"]) from None
     toolset.select(parsed.tools)
     return parsed.model_dump(mode="json", exclude_none=True)
+
+
+def _path(loc: tuple[int | str, ...], settings: Any) -> str:
+    """Name the place of an error as far as it is one in `settings`: pydantic names the branches of unions too."""
+    path, value = ["settings"], settings
+    for part in loc:
+        in_list = isinstance(value, list) and isinstance(part, int)
+        if not (in_list or (isinstance(value, dict) and part in value)):
+            break
+        path.append(str(part))
+        value = value[part]
+    return ".".join(path)

@@ -4,29 +4,55 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 WhenBusy = Literal["enqueue", "steer", "interrupt", "reject"]
 
 MAX_STEPS = 25
 MAX_ATTEMPTS = 5
 
-MODEL_PARAMS = frozenset({
-    "frequency_penalty", "logit_bias", "max_completion_tokens", "max_tokens", "min_p", "modalities",
-    "parallel_tool_calls", "prediction", "presence_penalty", "prompt_cache_key", "reasoning_effort",
-    "repetition_penalty", "response_format", "safety_identifier", "safety_settings", "seed", "service_tier", "stop",
-    "temperature", "thinking", "tool_choice", "top_k", "top_p", "user", "verbosity", "web_search_options",
-})  # fmt: skip
-"""What a conversation may set of model calls. Others reach into LiteLLM: `api_base` would send our key to anybody."""
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Tokens = Annotated[int, Field(ge=1)]
+Object = dict[str, Any]
 
 
-def _known(name: str) -> str:
-    if name not in MODEL_PARAMS:
-        raise ValueError("is no parameter of model calls that a conversation may set")
-    return name
+class ModelParams(BaseModel):
+    """What a conversation may set of model calls: the kind of each value; its range is the provider's affair.
+
+    Other parameters reach into LiteLLM: `api_base` would send our key to anybody.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    frequency_penalty: Number | None = None
+    logit_bias: dict[str, Number] | None = None
+    max_completion_tokens: Tokens | None = None
+    max_tokens: Tokens | None = None
+    min_p: Number | None = None
+    modalities: list[str] | None = None
+    parallel_tool_calls: bool | None = None
+    prediction: Object | None = None
+    presence_penalty: Number | None = None
+    prompt_cache_key: str | None = None
+    reasoning_effort: str | Object | None = None
+    repetition_penalty: Number | None = None
+    response_format: Object | None = None
+    safety_identifier: str | None = None
+    safety_settings: list[Object] | None = None
+    seed: int | None = None
+    service_tier: str | None = None
+    stop: str | list[str] | None = None
+    temperature: Number | None = None
+    thinking: Object | None = None
+    tool_choice: str | Object | None = None
+    top_k: int | None = None
+    top_p: Number | None = None
+    user: str | None = None
+    verbosity: str | None = None
+    web_search_options: Object | None = None
 
 
-ModelParam = Annotated[str, AfterValidator(_known)]
+MODEL_PARAMS = frozenset(ModelParams.model_fields)
 
 
 class ConversationSettings(BaseModel):
@@ -36,7 +62,7 @@ class ConversationSettings(BaseModel):
 
     model: str | None = Field(default=None, min_length=1, max_length=200)
     fallback_models: list[str] | None = Field(default=None, max_length=10)
-    model_params: dict[ModelParam, Any] | None = None
+    model_params: ModelParams | None = None
     system_prompt: str | None = None
     tools: list[str] | None = None
     when_busy: WhenBusy | None = None

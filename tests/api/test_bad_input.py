@@ -133,14 +133,44 @@ async def test_every_fault_of_settings_is_named(api: Api) -> None:
         ({"max_steps": 0}, "settings.max_steps"),
         ({"nonsense": 1}, "settings.nonsense"),
         ({"tools": ["no_such_tool"]}, "settings.tools.0"),
+        ({"fallback_models": ["a", 2]}, "settings.fallback_models.1"),
         ({"approval_timeout_s": "soon"}, "settings.approval_timeout_s"),
+        ({"model_params": {"temperature": "hot"}}, "settings.model_params.temperature"),
+        ({"model_params": {"temperature": True}}, "settings.model_params.temperature"),
+        ({"model_params": {"max_tokens": 0}}, "settings.model_params.max_tokens"),
+        ({"model_params": {"max_tokens": 1.5}}, "settings.model_params.max_tokens"),
+        ({"model_params": {"stop": 3}}, "settings.model_params.stop"),
+        ({"model_params": {"tool_choice": ["a"]}}, "settings.model_params.tool_choice"),
+        ({"model_params": {"response_format": "json"}}, "settings.model_params.response_format"),
+        ({"model_params": {"api_base": "http://evil.example"}}, "settings.model_params.api_base"),
     ]
 
     for (settings, field), (method, where) in itertools.product(
         faults, (("POST", "/v1/conversations"), ("PATCH", path))
     ):
         answer = await api(method, where, json={"settings": settings})
-        assert (answer.status, names(answer)) == (422, [field]), settings
+        assert (answer.status, set(names(answer))) == (422, {field}), settings
+
+
+async def test_settings_of_every_kind_are_kept_as_they_were_given(api: Api) -> None:
+    params = {
+        "temperature": 0,
+        "top_p": 0.5,
+        "max_tokens": 100,
+        "stop": ["a", "b"],
+        "tool_choice": {"type": "function", "function": {"name": "get"}},
+        "reasoning_effort": "low",
+        "response_format": {"type": "json_object"},
+        "parallel_tool_calls": False,
+        "logit_bias": {"50256": -100},
+    }
+    path = await api.new_conversation({"settings": {"model_params": params}})
+    await api("PATCH", path, json={"settings": {"model_params": {"top_p": None, "stop": "c"}}})
+
+    started, changed = [event["data"]["settings"] for event in (await api("GET", f"{path}/events")).json["items"]]
+    assert started == {"model_params": params}
+    del params["top_p"]
+    assert changed == {"model_params": params | {"stop": "c"}}
 
 
 async def test_no_problem_repeats_a_value(api: Api) -> None:
