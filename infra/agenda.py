@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 WAKE, AGENDA = "wake", "agenda"
 MOST_PAUSES = 15
 """What fails again and again is tried again after one pause, two, three, … but never more than so many."""
+ANSWER_S = 8.0
+"""What comes later comes after the lease's end, and is worth nothing."""
 HINT_S = 1.0
 """A hint that takes longer is given up: a command is not answered before."""
 
@@ -44,15 +46,16 @@ _HOLD: LiteralString = """
 
 # What is parked may be many, so only the index on wake_at will do: hence now() and not clock_timestamp(), which is
 # volatile, and an order that no index has.
-_CLAIM: LiteralString = f"""
-with {_QUICK}, due as materialized (
-    select a.conversation_id from agenda a, quick
-    where a.kind = 'turn' and a.wake_at <= now()
+_DUE: LiteralString = "select a.conversation_id from agenda a, quick where a.kind = 'turn' and a.wake_at <= now()"
+_EXPIRED: LiteralString = f"{_DUE} and (a.seq <= a.seen_seq or not a.at_once)"
+_CLAIM_OF: LiteralString = f"""
     order by a.due_at + interval '0' limit %(limit)s for update of a skip locked)
 update agenda a set {_HOLD}
 from due where a.conversation_id = due.conversation_id and a.kind = 'turn'
 returning a.conversation_id, a.strikes > 0
 """
+_CLAIM: LiteralString = f"with {_QUICK}, due as materialized ({_DUE} {_CLAIM_OF}"
+_CLAIM_EXPIRED: LiteralString = f"with {_QUICK}, due as materialized ({_EXPIRED} {_CLAIM_OF}"
 
 _CLAIM_HINTED: LiteralString = f"""
 with {_QUICK}
@@ -120,9 +123,11 @@ class PostgresAgenda:
 
     async def claim(self, limit: int) -> list[Claim]:
         """Claim up to `limit` conversations that are due."""
-        token = uuid4()
-        async with self._run(_CLAIM, limit=limit, token=token, lease=self._lease_s) as cursor:
-            return [Claim(row[0], token, takeover=row[1]) async for row in cursor]
+        return await self._claim(_CLAIM, limit)
+
+    async def claim_expired(self, limit: int) -> list[Claim]:
+        """Claim up to `limit` conversations whose deadline has passed, as far as is known here."""
+        return await self._claim(_CLAIM_EXPIRED, limit)
 
     async def claim_hinted(self, conversation_id: UUID) -> Claim | None:
         """Claim this conversation unless another's claim, or a pause, is live."""
@@ -165,16 +170,18 @@ class PostgresAgenda:
             async for notification in notifications:
                 yield _conversation(notification.payload) if notification and notification.channel == WAKE else None
 
+    async def _claim(self, statement: LiteralString, limit: int) -> list[Claim]:
+        token = uuid4()
+        async with self._run(statement, limit=limit, token=token, lease=self._lease_s) as cursor:
+            return [Claim(row[0], token, takeover=row[1]) async for row in cursor]
+
     @asynccontextmanager
     async def _run(self, statement: LiteralString, **values: object) -> AsyncIterator[AsyncCursor]:
         try:
-            async with self._database.connection() as connection, connection.cursor() as cursor:
+            async with self._database.connection(ANSWER_S) as connection, connection.cursor() as cursor:
                 await cursor.execute(statement, values)
                 yield cursor
-        except (
-            DatabaseUnavailable,
-            psycopg.Error,
-        ) as error:  # a deadlock, say: no claim, no harm
+        except (DatabaseUnavailable, psycopg.Error) as error:  # a deadlock, say: no claim, no harm
             raise AgendaUnavailable(str(error)) from error
 
 

@@ -34,6 +34,10 @@ class Agenda(Protocol):
         """Claim up to `limit` conversations that are due."""
         ...
 
+    async def claim_expired(self, limit: int) -> list[Claim]:
+        """Claim up to `limit` conversations that are due because a deadline has passed."""
+        ...
+
     async def claim_hinted(self, conversation_id: UUID) -> Claim | None:
         """Claim this conversation, known to be due or not, unless another's claim is live."""
         ...

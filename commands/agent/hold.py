@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 OUTAGE_PAUSE_S = 1.0
 FAILED_PAUSE_S = 2.0
 ABSENT_PAUSE_S = 30.0
+FOLDED_S = 1.0
+"""Until then it has been projected that a deadline is no longer what is due."""
 UNKNOWN_PAUSE_S = 5.0
 """No longer: newer workers, who know more events, are kept away too."""
 
@@ -32,16 +34,24 @@ class Hold:
 
     `session` is that first look, where somebody in this process has just had it. It is older than the claim, so it
     will do only where the first thing is an append, which shows that nothing is newer: to start a turn.
+    With `deadlines_only` what has expired is closed, and all the rest left to whoever has time for it.
     """
 
     def __init__(
-        self, claim: Claim, agenda: Agenda, surroundings: Surroundings, session: Session | None = None
+        self,
+        claim: Claim,
+        agenda: Agenda,
+        surroundings: Surroundings,
+        session: Session | None = None,
+        *,
+        deadlines_only: bool = False,
     ) -> None:
         self.claim = claim
         self._session = session if session is not None and session.conversation.turn is None else None
         self._agenda, self._surroundings = agenda, surroundings
         self._runner: Runner | None = None
-        self._letting_go = self._abandoned = False
+        self._letting_go, self._abandoned = deadlines_only, False
+        self._pause_s = FOLDED_S if deadlines_only else 0.0
 
     def let_go(self) -> None:
         """Come to the next durable event, and hand back."""
@@ -87,7 +97,7 @@ class Hold:
             if rest is not None and await self._finish(rest):
                 return
             if self._letting_go or not (rest or runner.overtaken):
-                return await self._release(0)
+                return await self._release(self._pause_s)
             if not await self._still_held():
                 logger.info("another worker has the conversation", extra={"action": "claim_lost"})
                 return

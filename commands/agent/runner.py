@@ -66,7 +66,7 @@ class Runner:
         self._letting_go = self._abandoned = self._cut_off = False
 
     def let_go(self) -> None:
-        """Start nothing more; what runs may end, and be recorded."""
+        """Start nothing more; what runs may end, and be recorded, and what has expired is closed."""
         self._letting_go = True
         self._stirred.set()
 
@@ -121,7 +121,7 @@ class Runner:
             now = self._surroundings.conversations.clock.now()
             owed = owes(self.session.conversation, now)
             await self._stop_what_is_not_owed(owed)
-            if not self._letting_go and await self._act(owed):
+            if await self._act([item for item in owed if isinstance(item, Expire)] if self._letting_go else owed):
                 continue
             if not self._tasks:
                 if self._letting_go and not all(isinstance(item, AwaitInput) for item in owed):

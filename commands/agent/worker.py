@@ -28,6 +28,9 @@ SHORTEST_SLEEP_S = 0.02
 LONGEST_SLEEP_S = 5.0
 UNAVAILABLE_PAUSE_S = 1.0
 SWEEP_EVERY_S = 60.0
+DEADLINES_EVERY_S = 0.25
+DEADLINES_BESIDE = 16
+"""While there is no free slot deadlines are looked for this often, and so many kept at a time."""
 DRAIN_S = 6.5
 """How long what runs may take to come to its next durable event when the worker stops, …"""
 ABANDON_S = 2.0
@@ -70,6 +73,7 @@ class Worker:
             asyncio.create_task(_again(self._follow_nearby), name="hints from nearby"),
             asyncio.create_task(_again(self._follow_hints), name="hints"),
             asyncio.create_task(_again(self._follow_agenda), name="agenda"),
+            asyncio.create_task(_again(self._follow_deadlines), name="deadlines"),
         ]
         try:
             await asyncio.wait([keeping, *looking])
@@ -114,6 +118,17 @@ class Worker:
             return UNAVAILABLE_PAUSE_S
         return LONGEST_SLEEP_S if due_in is None else min(max(due_in, SHORTEST_SLEEP_S), LONGEST_SLEEP_S)
 
+    async def _follow_deadlines(self) -> None:
+        """Let calls expire in time also while there is no free slot; what follows from that waits for one."""
+        while True:
+            await asyncio.sleep(DEADLINES_EVERY_S)
+            beside = self.running - self._concurrency
+            if 0 <= beside < DEADLINES_BESIDE:
+                try:
+                    await self._claim(self._agenda.claim_expired(DEADLINES_BESIDE - beside), deadlines_only=True)
+                except AgendaUnavailable as error:
+                    logger.warning("cannot look for deadlines: %s", error, extra={"action": "agenda_unavailable"})
+
     async def _sweep(self) -> None:
         now = asyncio.get_running_loop().time()
         if now >= self._sweep_at:
@@ -137,24 +152,30 @@ class Worker:
         except AgendaUnavailable as error:
             logger.info("missed a hint: %s", error, extra={"action": "agenda_unavailable"})
 
-    async def _claim(self, asked: Coroutine[None, None, list[Claim]], session: Session | None = None) -> int:
+    async def _claim(
+        self,
+        asked: Coroutine[None, None, list[Claim]],
+        session: Session | None = None,
+        *,
+        deadlines_only: bool = False,
+    ) -> int:
         """Start what is claimed and return how much that is; also what is claimed while whoever asks is stopped."""
         task = asyncio.create_task(asked, name="claim")
         self._claims.add(task)
-        task.add_done_callback(partial(self._claimed, session))
+        task.add_done_callback(partial(self._claimed, session, deadlines_only))
         return len(await asyncio.shield(task))
 
-    def _claimed(self, session: Session | None, task: asyncio.Task[list[Claim]]) -> None:
+    def _claimed(self, session: Session | None, deadlines_only: bool, task: asyncio.Task[list[Claim]]) -> None:
         self._claims.discard(task)
         if not task.cancelled() and task.exception() is None:
             for claim in task.result():
-                self._start(claim, session)
+                self._start(claim, session, deadlines_only=deadlines_only)
 
-    def _start(self, claim: Claim, session: Session | None) -> None:
+    def _start(self, claim: Claim, session: Session | None, *, deadlines_only: bool) -> None:
         former = self._running.get(claim.conversation_id)
         if former is not None:  # its lease ran out unnoticed: the process stood still
             former.hold.abandon()
-        hold = Hold(claim, self._agenda, self._surroundings, session)
+        hold = Hold(claim, self._agenda, self._surroundings, session, deadlines_only=deadlines_only)
         if self._stopping:
             hold.let_go()
         task = asyncio.create_task(self._work(hold, former), name=f"conversation {claim.conversation_id}")

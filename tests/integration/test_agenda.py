@@ -125,6 +125,20 @@ async def test_h9_a_deadline_is_due_when_it_has_come(rows: Rows) -> None:
     assert await agenda.due_in() == pytest.approx(8, abs=1), "the lease ends before the other deadline"
 
 
+async def test_h9_expired_is_what_nothing_but_a_deadline_makes_due(rows: Rows) -> None:
+    expired, later, working, seen = (uuid4() for _ in range(4))
+    agenda = rows.agenda()
+    await rows.fold(seen, seq=6)
+    assert await agenda.finish(await held(agenda), 7, in_seconds(-1)), "who has read more of the log knows a deadline"
+    await rows.fold(expired, seq=6, at_once=False, due_at=in_seconds(-0.001))
+    await rows.fold(later, seq=6, at_once=False, due_at=in_seconds(60))
+    await rows.fold(working, seq=6)
+    assert {claim.conversation_id for claim in await agenda.claim_expired(9)} == {expired}
+    await asyncio.sleep((await rows.one(seen))["wake_in"])  # a finish is never due at once
+    assert {claim.conversation_id for claim in await agenda.claim_expired(9)} == {seen}
+    assert await claimed(agenda) == {working}
+
+
 async def test_t7_two_workers_never_hold_the_same_row_at_once(rows: Rows) -> None:
     conversations = [uuid4() for _ in range(200)]
     await rows.fold(*conversations, seq=2)

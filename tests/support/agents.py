@@ -112,6 +112,11 @@ class Row:
     state: Conversation | None = None
 
     @property
+    def asks_at_once(self) -> bool:
+        """Whether what is due is more than a deadline that has passed."""
+        return self.at_once and self.seq > self.seen_seq
+
+    @property
     def wake_at(self) -> datetime | None:
         due = self.seen_due if self.seq <= self.seen_seq else ALWAYS if self.at_once else self.due_at
         return max(due, self.hold_until or ALWAYS) if due else None
@@ -178,6 +183,12 @@ class MemoryAgenda:
         async with self._call("claim"):
             now = self._clock.now()
             due = [one for one, row in self.rows.items() if row.wake_at and row.wake_at <= now]
+            return [self._claimed(one) for one in due[:limit]]
+
+    async def claim_expired(self, limit: int) -> list[Claim]:
+        async with self._call("claim_expired"):
+            now = self._clock.now()
+            due = [one for one, row in self.rows.items() if row.wake_at and row.wake_at <= now and not row.asks_at_once]
             return [self._claimed(one) for one in due[:limit]]
 
     async def claim_hinted(self, conversation_id: UUID) -> Claim | None:

@@ -102,6 +102,33 @@ async def test_more_work_than_slots_is_all_done_and_never_more_at_once() -> None
     assert gate.most_at_once == 1
 
 
+async def test_h9_a_deadline_is_kept_while_there_is_no_free_slot_and_its_turn_goes_on_when_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "DEADLINES_EVERY_S", 0.01)
+    monkeypatch.setattr(hold, "FOLDED_S", 0)
+    office, gate = Office(tools=(dangerous,)), Gate()
+    office.model.script = [says("", ("dangerous", {}))] * 3 + [gate.reply] * 5
+    async with office.working(office.worker(concurrency=2)):
+        parked = [await office.start("Go") for _ in range(3)]
+        for one in parked:
+            await office.rests(one)
+        for _ in range(2):
+            await office.start("Wait")
+        await office.model.was_asked(5)
+        office.clock.time += timedelta(hours=2)
+        for one in parked:
+            await office.until(one, lambda log: count(log, events.Resolution) == 1)
+        assert len(office.model.requests) == 5
+        gate.open.set()
+        for one in parked:
+            await office.turns_end(one)
+            await office.rests(one)
+            assert_paid(log := await office.log(one))
+            assert count(log, events.TurnResumed) == 0
+    assert gate.most_at_once == 2
+
+
 async def test_h12_a_thousand_parked_conversations_hold_nothing_and_each_is_answered() -> None:
     office = Office(tools=(dangerous,))
     office.model.script = [says("", ("dangerous", {}))] * 1_000
