@@ -36,12 +36,14 @@ from infra.postgres_event_store import PostgresEventStore
 from infra.projection_loader import load_projections
 from infra.receipts import PostgresReceipts
 from infra.scopes import KeysScopeResolver
+from infra.settings import POSTGRES, SettingsError, variable
 from infra.tool_loader import load_tools
 from projections.projector import Projector
 from projections.schema import ensure_schema
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+    from contextlib import AbstractAsyncContextManager
 
     from domain.event_store import EventStore
     from infra.settings import Settings
@@ -68,7 +70,7 @@ async def opened_stores(settings: Settings) -> AsyncIterator[Stores]:
     """Open the log and the database, apply migrations, and check that they belong together.
 
     Raises one clear error for each thing that can be wrong (`EmbeddedPostgresError`, `DatabaseUnavailable`,
-    `DatabaseRefused`, `MigrationError`, `LoadError`, `ProjectionMismatch`, `WrongLog`).
+    `DatabaseRefused`, `MigrationError`, `SettingsError`, `StoreError`, `LoadError`, `ProjectionMismatch`, `WrongLog`).
     """
     projections = load_projections(settings.projections)
     async with AsyncExitStack() as stack:
@@ -78,7 +80,7 @@ async def opened_stores(settings: Settings) -> AsyncIterator[Stores]:
             dsn = settings.database_url.get_secret_value()
         database = await stack.enter_async_context(Database(dsn, max_connections=16))
         await migrate(dsn)
-        event_store = await stack.enter_async_context(PostgresEventStore(dsn))
+        event_store = await stack.enter_async_context(_event_store(settings, dsn))
         async with database.connection() as connection:
             await ensure_schema(connection, projections)
         await check_known_log(database, event_store)
@@ -139,6 +141,18 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
         stack.callback(lambda: [task.cancel() for task in tasks])  # comes first: all drain side by side
         gc.freeze()  # what is loaded by now stays: full collections that walk it would stall the loop
         yield url
+
+
+def _event_store(settings: Settings, dsn: str) -> AbstractAsyncContextManager[EventStore]:
+    uri = settings.event_store.get_secret_value()
+    if uri == POSTGRES:
+        return PostgresEventStore(dsn)
+    from infra.eventstoredb.store import EventStoreDBEventStore  # brings gRPC with it: who needs none pays nothing
+
+    try:
+        return EventStoreDBEventStore(uri, settings.stream_prefix)
+    except ValueError as error:
+        raise SettingsError(f"{variable('event_store')}: it {error}") from error
 
 
 async def _kept_up(role: Callable[[], Coroutine[None, None, None]]) -> None:

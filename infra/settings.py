@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -12,11 +13,15 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from infra.eventstoredb_uri import masked_uri, parse_uri
+
 PREFIX = "REJOINDER_"
 MASK = "********"
+POSTGRES = "postgres"
+"""The event store in the database."""
 
 NOT_YET = (
-    "audit", "audit_ttl_s", "compaction_model", "hooks", "projection_upgrade", "stream_prefix",
+    "audit", "audit_ttl_s", "compaction_model", "hooks", "projection_upgrade",
 )  # fmt: skip
 """What later versions know: whoever sets one must not believe that it works."""
 
@@ -40,7 +45,8 @@ class Settings(BaseSettings):
     port: int = Field(default=8400, ge=0, le=65535)
     data_dir: Path = Path(".rejoinder")
     database_url: SecretStr | None = None
-    event_store: str = "postgres"
+    event_store: SecretStr = SecretStr(POSTGRES)
+    stream_prefix: str = ""
     model: str = "demo"
     model_api_base: str | None = None
     model_api_key: SecretStr | None = None
@@ -83,11 +89,19 @@ class Settings(BaseSettings):
 
     @field_validator("event_store")
     @classmethod
-    def _is_store(cls, value: str) -> str:
-        if value.startswith("esdb"):
-            raise ValueError("EventStoreDB is not in this version yet: leave it at postgres")
-        if value != "postgres":
-            raise ValueError("must be postgres")
+    def _is_store(cls, value: SecretStr) -> SecretStr:
+        if value.get_secret_value() != POSTGRES:
+            try:
+                parse_uri(value.get_secret_value())
+            except ValueError as error:
+                raise ValueError(f"must be {POSTGRES}, or a connection string of EventStoreDB: it {error}") from None
+        return value
+
+    @field_validator("stream_prefix")
+    @classmethod
+    def _can_begin_a_name(cls, value: str) -> str:
+        if not re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,63})?", value):
+            raise ValueError("takes up to 64 letters, digits, dashes, dots and underscores, such as staging-")
         return value
 
     @model_validator(mode="after")
@@ -101,11 +115,14 @@ class Settings(BaseSettings):
 
     def masked(self) -> dict[str, object]:
         """Return what is in force by the names of the variables, JSON values, without passwords and keys."""
-        values: dict[str, object] = self.model_dump(mode="json", exclude={"database_url", "model_api_key"})
+        secret = {"database_url", "event_store", "model_api_key"}
+        values: dict[str, object] = self.model_dump(mode="json", exclude=secret)
         if self.database_url is not None:
             parts = conninfo_to_dict(self.database_url.get_secret_value())
             shown = {name: MASK if "password" in name else str(value) for name, value in parts.items()}
             values["database_url"] = make_conninfo(**shown)
+        store = self.event_store.get_secret_value()
+        values["event_store"] = store if store == POSTGRES else masked_uri(store, MASK)
         if self.model_api_key is not None:
             values["model_api_key"] = MASK
         return {variable(name): values.get(name) for name in type(self).model_fields}

@@ -39,8 +39,10 @@ def _explain_known(error: BaseException) -> tuple[str, int]:
     match error:
         case SettingsError() | KeysError() | LoadError():
             return str(error), WRONG_USAGE
-        case DatabaseUnavailable() | StoreError():
+        case DatabaseUnavailable():
             return f"{error}; check REJOINDER_DATABASE_URL and that its server runs", NO
+        case StoreError():
+            return f"{error}; check REJOINDER_EVENT_STORE and REJOINDER_DATABASE_URL, and that their servers run", NO
         case DatabaseRefused() | EmbeddedPostgresError() | MigrationError() | ProjectionMismatch() | WrongLog():
             return str(error), NO
         case OSError():

@@ -162,19 +162,14 @@ class EventStoreDBEventStore:
         await self._appends.call(attempt)
 
     async def head(self) -> int:
-        """Return the position of the newest event of the store, 0 if there is none."""
+        """Return the position of the newest event of the server, 0 if there is none."""
         return await self._head(self._patience)
 
     async def _head(self, patience: float) -> int:
         async def attempt(client: Client) -> list[RecordedEvent]:
             return await whole(
-                await client.read_all(
-                    backwards=True,
-                    limit=1,
-                    filter_include=self._names.filter(),
-                    filter_by_stream_name=True,
-                    timeout=patience,
-                )
+                # of all streams, the server's own too: a checkpoint may lie beyond the newest event of ours
+                await client.read_all(backwards=True, limit=1, filter_exclude=(), timeout=patience)
             )
 
         newest = await self._reads.call(attempt, patience=patience)
