@@ -51,7 +51,8 @@ async def resolve_tool_call(
 
     def decide(conversation: Conversation, now: datetime) -> dict[str, Any]:
         call = conversation.question(tool_call_id, now)
-        timeout = conversation.settings.get("approval_timeout_s", approval_timeout_s)
+        settings = conversation.turn.settings if conversation.turn else conversation.settings
+        timeout = settings.get("approval_timeout_s", approval_timeout_s)
         decision = _checked(body, call, toolset, timeout)
         conversation.resolve(decision, now=now, actor=context.scope.actor)
         return {}

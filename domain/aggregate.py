@@ -65,8 +65,10 @@ class OpenState(BaseAggregate[UUID]):
         return twin
 
     def evolve(self, event: events.ConversationEvent) -> None:
-        """Change what is open by one event."""
+        """Change what is open by one event; after a copy, only a `fork_completed` of its own makes a fork whole."""
         evolve(event, self)
+        if event.copied_from is not None:
+            self.copying = True
 
     def _trigger(
         self,

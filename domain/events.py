@@ -46,6 +46,8 @@ class ConversationEvent(BaseModel, CanMutateAggregate[UUID]):
     correlation_id: UUID | None = Field(default=None, exclude=True)
     causation_id: UUID | None = Field(default=None, exclude=True)
     actor: Actor = Field(exclude=True)
+    copied_from: UUID | None = Field(default=None, exclude=True)
+    """In a fork: the event that this one is a copy of."""
 
     @property
     def seq(self) -> int:

@@ -149,7 +149,7 @@ class TurnDecisions(CallDecisions):
         self._close("failed", reason, now=now, actor=open_turn.actor, usage=usage)
 
     def _held(self, turn: int, attempt: int) -> OpenTurn:
-        if self.turn is None or self.turn.number != turn or self.turn.attempt != attempt:
+        if self.copying or self.turn is None or self.turn.number != turn or self.turn.attempt != attempt:
             raise Superseded(f"turn {turn} is no longer held by attempt {attempt}")
         return self.turn
 

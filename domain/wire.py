@@ -66,6 +66,8 @@ def encode(event: ConversationEvent, mark: CommandMark | None = None) -> NewEven
             "body_hash": mark.body_hash,
             "receipt": clean(mark.receipt),
         }
+    if event.copied_from is not None:
+        metadata["copied_from"] = str(event.copied_from)
     data = event.model_dump(mode="json", exclude_none=True)
     return NewEvent(event.event_id, event.wire_type, dumps(data), dumps(metadata))
 
@@ -88,5 +90,6 @@ def decode(stored: StoredEvent) -> ConversationEvent:
             "correlation_id": metadata.get("correlation_id"),
             "causation_id": metadata.get("causation_id"),
             "actor": metadata["actor"],
+            "copied_from": metadata.get("copied_from"),
         }
     )
