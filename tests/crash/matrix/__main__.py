@@ -1,0 +1,75 @@
+"""The crash matrix by hand: ``python -m tests.crash.matrix --full`` kills every scenario at every boundary.
+
+Without ``--full`` it runs the short form that the test suite runs too; ``--help`` lists what can be chosen.
+It exits with 1 if any run left behind what a run without kills could not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.embedded_postgres import EmbeddedPostgres
+from tests.crash.matrix.plans import SHORT, chosen_form, full_form, short_form
+from tests.crash.matrix.rig import assembled
+from tests.crash.matrix.scenarios import SCENARIOS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.crash.matrix.plans import Report
+    from tests.crash.matrix.run import Verdict
+
+
+def main(
+    full: Annotated[bool, typer.Option("--full", help="Kill at every boundary, and many successors too.")] = False,
+    store: Annotated[str, typer.Option(help="postgres or eventstoredb.")] = "postgres",
+    scenario: Annotated[list[str] | None, typer.Option(help="Only these scenarios.")] = None,
+    kill: Annotated[list[str] | None, typer.Option(help="Where the first process, the second, … is killed.")] = None,
+    seed: Annotated[int, typer.Option(help="Chooses what is not exhaustive.")] = 1,
+    kills: Annotated[int, typer.Option(help="How many kills the short form has.")] = SHORT,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Tell of every run.")] = False,
+) -> None:
+    """Kill processes at the boundaries of scenarios, and judge the logs."""
+    chosen = [SCENARIOS[name] for name in scenario or SCENARIOS]
+
+    def tell(verdict: Verdict) -> None:
+        if verbose or verdict.wrong:
+            print(verdict, flush=True)
+
+    async def run() -> Report:
+        with database_server() as server:
+            async with assembled(server, store) as rig:
+                if kill:
+                    return await chosen_form(rig, chosen, tell, kills=tuple(kill))
+                if full:
+                    return await full_form(rig, chosen, tell, seed=seed)
+                return await short_form(rig, chosen, tell, seed=seed, kills=kills)
+
+    report = asyncio.run(run())
+    print(f"{report}, seed {seed}")
+    sys.exit(1 if report.violations else 0)
+
+
+@contextmanager
+def database_server() -> Iterator[str]:
+    """Run a PostgreSQL server and yield its connection string."""
+    home = Path(tempfile.mkdtemp(prefix="rejoinder-matrix-"))
+    home.chmod(0o711)  # root's server runs as another user
+    server = EmbeddedPostgres(home)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+        shutil.rmtree(home)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,180 @@
+"""The real parts of a process, each behind a wrapper that counts what crosses it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from commands.agent.model import ModelReply
+from domain.tools import Tool, ToolContext, Toolset
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from psycopg import AsyncConnection
+
+    from commands.agent.agenda import Agenda, Claim
+    from commands.agent.model import Delta, Model, ModelRequest
+    from domain.event_store import Appended, Batch, EventStore, NewEvent, StoredEvent
+    from infra.database import Database
+    from tests.crash.matrix.boundaries import Boundaries
+
+UNDER_WAY_S = 0.001
+"""So long after an append was sent it is under way: nobody knows its outcome."""
+
+
+class CountedStore:
+    """An event store; ``append#n`` has a before, a during (its outcome is unknown) and an after."""
+
+    def __init__(self, store: EventStore, boundaries: Boundaries) -> None:
+        self._store, self._boundaries = store, boundaries
+
+    async def append(self, stream: str, events: Sequence[NewEvent], expected: int) -> Appended:
+        crossing, types = self._boundaries.next("append"), [event.type for event in events]
+        crossing.at("before", types=types)
+        if crossing.dies("during"):
+            appending = asyncio.ensure_future(self._store.append(stream, events, expected))
+            await asyncio.wait({appending}, timeout=UNDER_WAY_S)
+            crossing.at("during", types=types)
+        appended = await self._store.append(stream, events, expected)
+        crossing.at("after", types=types, seq=appended.seq)
+        return appended
+
+    async def read(
+        self, stream: str, *, after: int = 0, before: int | None = None, limit: int | None = None, first: bool = False
+    ) -> list[StoredEvent]:
+        return await self._store.read(stream, after=after, before=before, limit=limit, first=first)
+
+    async def read_all(self, after_position: int, *, limit: int, prefixes: Sequence[str] = ()) -> list[StoredEvent]:
+        return await self._store.read_all(after_position, limit=limit, prefixes=prefixes)
+
+    def subscribe(self, after_position: int, *, prefixes: Sequence[str] = ()) -> AsyncGenerator[Batch, None]:
+        return self._store.subscribe(after_position, prefixes=prefixes)
+
+    def subscribe_stream(self, stream: str, after: int) -> AsyncGenerator[Batch, None]:
+        return self._store.subscribe_stream(stream, after)
+
+    async def delete(self, stream: str) -> None:
+        await self._store.delete(stream)
+
+    async def head(self) -> int:
+        return await self._store.head()
+
+
+class CountedModel:
+    """A model; ``model#n`` is a request: before it is sent, in the middle of its stream, after its end."""
+
+    def __init__(self, model: Model, boundaries: Boundaries) -> None:
+        self._model, self._boundaries = model, boundaries
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply, None]:
+        crossing, middle = self._boundaries.next("model"), False
+        crossing.at("before", messages=len(request.messages))
+        async with aclosing(self._model.stream(request)) as items:
+            async for item in items:
+                if isinstance(item, ModelReply):
+                    crossing.at("after")
+                elif not middle:
+                    middle = True
+                    crossing.at("middle")
+                yield item
+
+
+class CountedAgenda:
+    """An agenda; ``claim#n`` and ``hand-back#n`` have a before and an after."""
+
+    def __init__(self, agenda: Agenda, boundaries: Boundaries) -> None:
+        self._agenda, self._boundaries = agenda, boundaries
+
+    async def claim(self, limit: int) -> list[Claim]:
+        crossing = self._boundaries.next("claim")
+        crossing.at("before")
+        claims = await self._agenda.claim(limit)
+        crossing.at("after", claimed=len(claims))
+        return claims
+
+    async def claim_hinted(self, conversation_id: UUID) -> Claim | None:
+        crossing = self._boundaries.next("claim")
+        crossing.at("before")
+        claim = await self._agenda.claim_hinted(conversation_id)
+        crossing.at("after", claimed=int(claim is not None))
+        return claim
+
+    async def finish(self, claim: Claim, seq: int, due_at: datetime | None) -> bool:
+        crossing = self._boundaries.next("hand-back")
+        crossing.at("before", seq=seq)
+        finished = await self._agenda.finish(claim, seq, due_at)
+        crossing.at("after", finished=finished)
+        return finished
+
+    async def release(self, claim: Claim, *, pause_s: float, failed: bool) -> None:
+        crossing = self._boundaries.next("hand-back")
+        crossing.at("before")
+        await self._agenda.release(claim, pause_s=pause_s, failed=failed)
+        crossing.at("after")
+
+    async def extend(self, claims: Collection[Claim]) -> set[UUID]:
+        return await self._agenda.extend(claims)
+
+    async def due_in(self) -> float | None:
+        return await self._agenda.due_in()
+
+    async def sweep(self) -> None:
+        await self._agenda.sweep()
+
+    def hints(self) -> AsyncGenerator[UUID | None, None]:
+        return self._agenda.hints()
+
+
+class CountedDatabase:
+    """The projector's connections; ``commit#n`` is a transaction: before its end is sent, and after it is known."""
+
+    def __init__(self, database: Database, boundaries: Boundaries) -> None:
+        self._database, self._boundaries = database, boundaries
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        async with self._database.connection() as connection:
+            yield _CountedConnection(connection, self._boundaries)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+class _CountedConnection:
+    def __init__(self, connection: AsyncConnection, boundaries: Boundaries) -> None:
+        self._connection, self._boundaries = connection, boundaries
+
+    @asynccontextmanager
+    async def transaction(self, *given: Any, **named: Any) -> AsyncIterator[Any]:
+        crossing = self._boundaries.next("commit")
+        async with self._connection.transaction(*given, **named) as transaction:
+            yield transaction
+            crossing.at("before")
+        crossing.at("after")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def counted_tools(toolset: Toolset, boundaries: Boundaries) -> Toolset:
+    """Count the runs of server tools: ``tool#n`` starts, leaves its effect under its id, and ends."""
+    return Toolset(_counted_tool(made, boundaries) if made.executor == "server" else made for made in toolset)
+
+
+def _counted_tool(made: Tool, boundaries: Boundaries) -> Tool:
+    @functools.wraps(made.function)
+    async def run(ctx: ToolContext, **arguments: Any) -> Any:
+        crossing = boundaries.next("tool")
+        crossing.at("start", tool=made.name)
+        boundaries.note(effect=made.name, id=ctx.tool_call_id)
+        value = await made.function(ctx=ctx, **arguments)
+        crossing.at("end", tool=made.name)
+        return value
+
+    return replace(made, function=run)

@@ -1,0 +1,97 @@
+"""What all runs of the matrix share: a PostgreSQL server, a scripted model server, a zygote, an HTTP client."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import aiohttp
+from psycopg import AsyncConnection, sql
+from psycopg.conninfo import make_conninfo
+
+from infra.database import Database
+from infra.migrations import migrate
+from projections.catalog import PROJECTIONS
+from projections.schema import ensure_schema
+from tests.crash.matrix.stores import StoreAddress
+from tests.crash.matrix.victims import Zygote, running_zygote
+from tests.support.model_script import Script, Scripted
+from tests.support.model_server import serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from tests.support.model_server import ModelServer
+
+Answer = "Callable[[dict[str, Any]], Scripted]"
+
+
+class ScriptsByModel(Script):
+    """Lets each run answer its own requests, which it knows by the model's name before the dot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_run: dict[str, Callable[[dict[str, Any]], Scripted]] = {}
+
+    def answer(self, body: dict[str, Any]) -> Scripted:
+        """Return the answer to a request."""
+        return self.by_run[body["model"].partition(".")[0]](body)
+
+
+@dataclass(frozen=True)
+class Rig:
+    """The running parts; `store_kind` says where logs are kept."""
+
+    server: str
+    template: str
+    store_kind: str
+    zygote: Zygote
+    models: ModelServer
+    session: aiohttp.ClientSession
+    scripts: ScriptsByModel = field(default_factory=ScriptsByModel)
+
+    def store(self, database_url: str, run: str) -> StoreAddress:
+        """Say where the log of a run is."""
+        return StoreAddress(self.store_kind, database_url)
+
+    @asynccontextmanager
+    async def database(self) -> AsyncIterator[str]:
+        """Lend a database in which nothing has happened yet."""
+        name = f"run_{uuid4().hex}"
+        await _execute(
+            self.server,
+            sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(self.template)),
+        )
+        try:
+            yield make_conninfo(self.server, dbname=name)
+        finally:
+            await _execute(self.server, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@asynccontextmanager
+async def assembled(server: str, store_kind: str = "postgres") -> AsyncIterator[Rig]:
+    """Assemble the parts over a PostgreSQL server, given by a connection string of a superuser."""
+    async with AsyncExitStack() as stack:
+        zygote = await stack.enter_async_context(running_zygote())
+        models = await stack.enter_async_context(serving())
+        session = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)))
+        rig = Rig(server, f"matrix_{uuid4().hex}", store_kind, zygote, models, session)
+        models.script = rig.scripts
+        await _make_template(server, rig.template)
+        yield rig
+        await _execute(server, sql.SQL("drop database {}").format(sql.Identifier(rig.template)))
+
+
+async def _make_template(server: str, name: str) -> None:
+    await _execute(server, sql.SQL("create database {}").format(sql.Identifier(name)))
+    url = make_conninfo(server, dbname=name)
+    await migrate(url)
+    async with Database(url) as database, database.connection() as connection:
+        await ensure_schema(connection, PROJECTIONS)
+
+
+async def _execute(dsn: str, statement: sql.Composed) -> None:
+    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await connection.execute(statement)
