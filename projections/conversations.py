@@ -10,6 +10,7 @@ from projections.open_state import keep_state, load_state, only_awaits, owed_at_
 from projections.paging import Page, checked_limit, decode_cursor, encode_cursor, read_time
 from projections.projection import Projection, Row, Rows
 from projections.reading import fetch
+from projections.search import INDEX, found, words_column
 from projections.usage import reports, total
 from projections.visibility import visible
 
@@ -95,7 +96,7 @@ def _fsm_state(conversation: Conversation, seq: int) -> dict[str, Any]:
 
 CONVERSATIONS = Projection(
     name="conversations",
-    version=1,
+    version=2,
     columns={
         "tenant": "text not null",
         "owner": "text not null",
@@ -118,7 +119,9 @@ CONVERSATIONS = Projection(
         "(tenant, updated_at, conversation_id)",
         "(tenant, owner, updated_at, conversation_id)",
         "(tenant, owner, last_position)",
+        INDEX,
     ),
+    extra=(words_column("title"),),
 )
 
 FIELDS = """conversation_id as id, conversation_id, tenant, owner, title, status, settings, metadata, forked_from,
@@ -143,16 +146,22 @@ async def list_conversations(
     scope: Scope,
     *,
     status: str | None = None,
+    q: str | None = None,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page:
-    """Return those that the scope may read, newest activity first. Raises `InvalidInput`."""
+    """Return those that the scope may read, newest activity first; with `q` those in which it is found.
+
+    Raises `InvalidInput`.
+    """
     checked_limit(limit)
     condition, values = visible(scope, all_owners=scope.is_admin)
     if status is not None:
         if status not in STATUSES:
             raise InvalidInput("status", f"must be one of: {', '.join(STATUSES)}")
         condition, values["status"] = f"{condition} and status = %(status)s", status
+    if q is not None and q.strip():
+        condition, values = await found(connection, condition, values, q)
     if cursor is not None:
         values["before"], values["id"] = decode_cursor(cursor, read_time, UUID)
         condition = f"{condition} and (updated_at, conversation_id) < (%(before)s, %(id)s)"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
 from projections.projection import Projection, Row, Rows
+from projections.search import INDEX, words_column
 from projections.tool_calls import decision_of
 
 if TYPE_CHECKING:
@@ -161,9 +162,14 @@ def _conversation_ended(rows: Rows, event: Event) -> None:
     rows.put(_row(event, 0, "system", "notification", content))
 
 
+SAID: LiteralString = (
+    "case when content_type = 'text' and message_type in ('user', 'assistant') then content ->> 'text' end"
+)
+"""What is searched: what people and models said to each other, neither what models thought nor what tools returned."""
+
 DISPLAY_MESSAGES = Projection(
     name="display_messages",
-    version=1,
+    version=2,
     columns={
         "seq": "int not null",
         "sequence": "int not null",
@@ -182,4 +188,6 @@ DISPLAY_MESSAGES = Projection(
     key=("seq", "sequence"),
     open_while=("status", frozenset({"pending", "executing", "awaiting_input"})),
     fold=fold,
+    indexes=(INDEX,),
+    extra=(words_column(SAID),),
 )

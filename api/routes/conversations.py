@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
 from aiohttp import hdrs, web
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from api.answers import Accepted, accepted, json_answer
 from api.endpoints import command, query
@@ -46,9 +46,13 @@ class Cancelled(Accepted):
 
 
 class ConversationsQuery(PageQuery):
-    """Conversations of this status, None for all."""
+    """Conversations of this status, None for all; with `q` those in whose title or in one message it is found.
+
+    `q` is as for search engines: words that all occur, "a phrase", or, -without.
+    """
 
     status: Status | None = None
+    q: Annotated[str, Field(max_length=1000)] | None = None
 
 
 class UsageTotal(BaseModel):
@@ -98,9 +102,15 @@ async def create(request: web.Request, body: CreateConversation, context: Comman
 
 @query(CONVERSATIONS, ConversationsQuery, answer=PageOf[ConversationItem])
 async def list_all(request: web.Request, asked: ConversationsQuery, scope: Scope) -> web.Response:
-    """List the caller's conversations (an admin's: the tenant's), newest activity first."""
-    async with reading(request, asked, "conversations") as connection:
-        page = await list_conversations(connection, scope, status=asked.status, cursor=asked.cursor, limit=asked.limit)
+    """List the caller's conversations (an admin's: the tenant's), newest activity first.
+
+    `q` searches titles and what was said, as search engines do: all words in one message, "a phrase", or, -without.
+    """
+    read_models = ("conversations", "display_messages") if asked.q else ("conversations",)
+    async with reading(request, asked, *read_models) as connection:
+        page = await list_conversations(
+            connection, scope, status=asked.status, q=asked.q, cursor=asked.cursor, limit=asked.limit
+        )
     return json_answer(page)
 
 
