@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.support.model_server import ModelServer
 
 Event = dict[str, Any]
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @dataclass(frozen=True)
