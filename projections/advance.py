@@ -181,19 +181,24 @@ async def finish(connection: AsyncConnection, leds: Sequence[Led], span: Span) -
             await connection.execute(
                 f"{statement} where projection = any(%s) and conversation_id = any(%s)", [names, span.deleted]
             )
-    if skipped := span.skipped:
+    await skip(connection, names, span.skipped)
+    await connection.execute(ANNOUNCE, [f"{span.position} {' '.join(names)}"])
+
+
+async def skip(connection: AsyncConnection, names: Sequence[str], events: Sequence[Event]) -> None:
+    """Remember events of unknown types that projections have folded their conversations without."""
+    if events:
         await connection.execute(
             SKIP,
             {
                 "names": names,
-                "ids": [event.conversation_id for event in skipped],
-                "types": [event.type for event in skipped],
-                "seqs": [event.seq for event in skipped],
-                "positions": [event.position for event in skipped],
-                "event_ids": [event.event_id for event in skipped],
+                "ids": [event.conversation_id for event in events],
+                "types": [event.type for event in events],
+                "seqs": [event.seq for event in events],
+                "positions": [event.position for event in events],
+                "event_ids": [event.event_id for event in events],
             },
         )
-    await connection.execute(ANNOUNCE, [f"{span.position} {' '.join(names)}"])
 
 
 async def wait_longer(connection: AsyncConnection, leds: Sequence[Led], span: Span) -> AsyncCursor:

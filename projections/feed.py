@@ -29,7 +29,13 @@ RECENT_EVENTS, RECENT_CHARS = 2_000, 8 * 1024 * 1024
 """How much of the newest log is kept for those who are a little behind."""
 PAGES = 4
 """So many pages of history are kept for others who read it at the same time."""
-LONGEST_PAUSE_S = 2.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+SILENCE_S, LATE_S, PATIENCE_S = 2.0, 1.0, 10.0
+"""A subscription that is silent for so long is checked: what it then does not bring within a second, it misses."""
+
+
+class Silence(Exception):
+    """A subscription brings nothing although there is something to bring."""
 
 
 class Feed:
@@ -38,8 +44,9 @@ class Feed:
     It keeps events as they are stored: what is parsed would be many objects for the garbage collector to look through.
     """
 
-    def __init__(self, store: EventStore) -> None:
-        self._store = store
+    def __init__(self, store: EventStore, *, silence_s: float = SILENCE_S) -> None:
+        self._store, self._silence_s = store, silence_s
+        self._pause, self._silences = FIRST_PAUSE_S, 0
         self._recent: deque[StoredEvent] = deque()
         self._recent_chars = 0
         self._recent_after = self._position = -1  # `_recent` is all of the log between these; -1: not begun
@@ -48,22 +55,47 @@ class Feed:
         self._paging = asyncio.Lock()
 
     async def run(self) -> NoReturn:
-        """Follow the log for ever, through outages of the store."""
-        pause = 0.05
+        """Follow the log for ever, through outages of the store and subscriptions that fall silent."""
         while True:
+            following = asyncio.create_task(self._follow(), name="projections' subscription")
             try:
-                if self._position < 0:
-                    self._recent_after = self._position = await self._store.head()
-                    self._stir()
-                async with aclosing(self._store.subscribe(self._position, prefixes=PREFIXES)) as batches:
-                    async for batch in batches:
-                        self._take(batch)
-                        pause = 0.05
+                await self._watch(following)
             except Exception as error:
-                unexpected = not isinstance(error, (StoreError, SlowSubscriber))
+                unexpected = not isinstance(error, (StoreError, SlowSubscriber, Silence, TimeoutError))
                 logger.warning("subscribing anew: %s", error, exc_info=unexpected, extra={"action": "feed_lost"})
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+            finally:
+                following.cancel()
+                await asyncio.wait({following})
+            await asyncio.sleep(self._pause)
+            self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
+
+    async def _follow(self) -> None:
+        if self._position < 0:
+            self._recent_after = self._position = await self._store.head()
+            self._stir()
+        async with aclosing(self._store.subscribe(self._position, prefixes=PREFIXES)) as batches:
+            async for batch in batches:
+                self._take(batch)
+                self._pause, self._silences = FIRST_PAUSE_S, 0
+
+    async def _watch(self, following: asyncio.Task[None]) -> None:
+        """Wait for the end of a subscription; raises what ended it, or `Silence` if it misses what is there."""
+        seen = None
+        while not following.done():
+            await asyncio.wait({following}, timeout=self._silence_s * 2**self._silences)
+            if seen == self._position and await self._is_behind():
+                await asyncio.wait({following}, timeout=LATE_S)
+                if seen == self._position:
+                    self._silences = min(self._silences + 1, 4)  # it may only be slow
+                    raise Silence(f"the subscription is silent about what follows position {seen}")
+            seen = self._position
+        following.result()
+
+    async def _is_behind(self) -> bool:
+        async with asyncio.timeout(PATIENCE_S):
+            if self._position < 0:
+                return True
+            return bool(await self._store.read_all(self._position, limit=1, prefixes=PREFIXES))
 
     async def next(self, after: int) -> Span:
         """Wait for what follows a position, and return it: at most `SPAN_EVENTS` events, often none but a position.
