@@ -47,7 +47,7 @@ async def test_what_no_search_can_be_is_refused_naming_it(api: Api) -> None:
         refused = await api("GET", SEARCH, params={"q": q})
         assert refused.status == 422, q
         assert [fault["field"] for fault in refused.json["errors"]] == ["q"]
-    for q in ("", "   ", '"', "' or 1=1 --", "\\", "🦜" * 1000, "((((" * 250):
+    for q in ("", "   ", '"', "' or 1=1 --", "\\", "🦜" * 500, "((((" * 250):
         assert (await api("GET", SEARCH, params={"q": q})).status == 200, q
     for raw in ("%ff%fe", "%00", "%22" * 2_500, "%", "a&q=b"):
         assert (await api("GET", f"{SEARCH}?q={raw}")).status in (200, 400, 414, 422), raw
