@@ -21,7 +21,9 @@ try:
         MaximumAppendSizeExceededError,
     )
     from esdbclient.exceptions import EventStoreDBClientException as ClientError
+    from esdbclient.exceptions import NodeIsNotLeader as NodeIsNotLeaderError
     from esdbclient.exceptions import NotFound as NotFoundError
+    from esdbclient.exceptions import ServiceUnavailable as ServiceUnavailableError
     from esdbclient.exceptions import StreamIsDeleted as StreamIsDeletedError
     from esdbclient.exceptions import WrongCurrentVersion as WrongCurrentVersionError
 except ModuleNotFoundError:
@@ -31,7 +33,9 @@ except ModuleNotFoundError:
         AccessDeniedError,
         BadRequestError,
         MaximumAppendSizeExceededError,
+        NodeIsNotLeaderError,
         NotFoundError,
+        ServiceUnavailableError,
         StreamIsDeletedError,
         WrongCurrentVersionError,
     )
@@ -42,18 +46,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessDeniedError", "BadRequestError", "Client", "ClientError", "MaximumAppendSizeExceededError", "NewEvent",
-    "NotFoundError", "RecordedEvent", "StreamIsDeletedError", "StreamState", "WrongCurrentVersionError",
-    "new_client", "status_of", "whole",
+    "NodeIsNotLeaderError", "NotFoundError", "RecordedEvent", "ServiceUnavailableError", "StreamIsDeletedError",
+    "StreamState", "WrongCurrentVersionError", "new_client", "status_of", "whole",
 ]  # fmt: skip
 
-KEEPALIVE = (
+CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
 )
-"""A peer that fell silent is noticed in 15 s, also behind an idle subscription. The interval of a connection string
-comes to nothing in esdbclient, which misspells it; in kurrentdbclient, where it counts, it is overruled."""
+"""A peer that fell silent is noticed in 15 s, also behind an idle subscription; one that is back, in about a second.
+
+The keep-alive interval of a connection string comes to nothing in esdbclient, which misspells its name.
+"""
 
 
 class Interrupted(Exception):
@@ -69,7 +77,7 @@ def new_client(uri: str) -> Client:
         raise ValueError("names a file that cannot be read, or an option that the client does not take") from None
     # the clients send user and password as they are written in the string, percent signs and all
     client._call_credentials = client.construct_call_credentials(address.user, address.password)
-    client.grpc_options += tuple(option for option in KEEPALIVE if option not in client.grpc_options)
+    client.grpc_options += tuple(option for option in CHANNEL_OPTIONS if option not in client.grpc_options)
     return client
 
 

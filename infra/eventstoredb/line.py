@@ -19,7 +19,9 @@ from infra.eventstoredb.clients import (
     ClientError,
     Interrupted,
     MaximumAppendSizeExceededError,
+    NodeIsNotLeaderError,
     NotFoundError,
+    ServiceUnavailableError,
     StreamIsDeletedError,
     WrongCurrentVersionError,
     new_client,
@@ -52,7 +54,8 @@ class Line:
     def __init__(self, uri: str, patience: float) -> None:
         self._client, self._patience = new_client(uri), patience
         self._connecting = asyncio.Lock()
-        self._connected = self._closed = False
+        self._connection = 0
+        self._closed = False
         self._under_way = 0
         self._idle = asyncio.Event()
 
@@ -65,14 +68,18 @@ class Line:
         reason = "it does not answer"
         try:
             async with asyncio.timeout(patience or self._patience):
-                pause = FIRST_PAUSE_SECONDS
+                pause, used, lost = FIRST_PAUSE_SECONDS, 0, 0
                 while True:
                     try:
-                        return await uncancelled(attempt(await self.connected()))
+                        client = await self.connected(lost)
+                        used = self._connection
+                        return await uncancelled(attempt(client))
                     except ANSWERS:
                         raise
                     except LOSSES as error:
                         reason = self._outage(error, quiet=pause > FIRST_PAUSE_SECONDS)
+                        if isinstance(error, (NodeIsNotLeaderError, ServiceUnavailableError)):
+                            lost = used
                     await asyncio.sleep(pause * random.uniform(0.5, 1))
                     pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
         except TimeoutError as error:
@@ -81,15 +88,21 @@ class Line:
             self._under_way -= 1
             self._idle.set()
 
-    async def connected(self) -> Client:
-        """Return the client, connected; `StoreError` once the line is closed."""
+    async def connected(self, lost: int = 0) -> Client:
+        """Return the client, on a newer connection than the `lost` one; `StoreError` once the line is closed.
+
+        The client itself connects anew for appends, but not when a read fails while it is iterated.
+        """
         if self._closed:
             raise StoreError("the event store is closed")
-        if not self._connected:
+        if self._connection <= lost:
             async with self._connecting:  # in a cluster this asks around for the leader, and may fail
-                if not self._connected:
+                if self._connection == 0:
                     await self._client.connect()
-                    self._connected = True
+                    self._connection = 1
+                elif self._connection <= lost:
+                    await self._client.reconnect()
+                    self._connection += 1
         return self._client
 
     async def close(self, grace: float = 0.0) -> None:
@@ -103,7 +116,7 @@ class Line:
             except TimeoutError:
                 break
         self._closed = True
-        if self._connected:
+        if self._connection:
             await self._client.close()
 
     def _outage(self, error: Exception, *, quiet: bool) -> str:
