@@ -29,7 +29,8 @@ async def test_h1_a_gated_tool_runs_after_approval_only(system: System, model_se
     assert agent_tools.runs == []
     await conversation.resolve(tool_call_id, "approve")
     events = await conversation.turn_ends()
-    assert agent_tools.runs == [{"tool": "send_email", "id": tool_call_id, "args": EMAIL, "user": "local"}]
+    as_admin = {"user": "local", "roles": ["admin"]}
+    assert agent_tools.runs == [{"tool": "send_email", "id": tool_call_id, "args": EMAIL, **as_admin}]
     assert types(events)[-5:] == ["suspension", "resolution", "tool_result", "assistant_msg", "turn_ended"]
 
 

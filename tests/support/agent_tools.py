@@ -9,7 +9,7 @@ from typing import Any
 from domain.tools import Tool, ToolContext, as_tool, tool
 
 runs: list[dict[str, Any]] = []
-"""What ran, in order: tool, tool_call_id, args and the user it ran as."""
+"""What ran, in order: tool, tool_call_id, args, the user it ran as and their roles."""
 
 gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 """A `wait_for` waits until the gate of its name is set."""
@@ -22,7 +22,8 @@ def forget() -> None:
 
 
 def _ran(ctx: ToolContext, name: str, **args: Any) -> None:
-    runs.append({"tool": name, "id": ctx.tool_call_id, "args": args, "user": ctx.scope.user})
+    roles = sorted(ctx.scope.roles)
+    runs.append({"tool": name, "id": ctx.tool_call_id, "args": args, "user": ctx.scope.user, "roles": roles})
 
 
 async def add(ctx: ToolContext, a: int, b: int) -> int:
