@@ -26,6 +26,8 @@ try:
     from esdbclient.exceptions import ServiceUnavailable as ServiceUnavailableError
     from esdbclient.exceptions import StreamIsDeleted as StreamIsDeletedError
     from esdbclient.exceptions import WrongCurrentVersion as WrongCurrentVersionError
+
+    RefusedErrors: tuple[type[Exception], ...] = (AccessDeniedError,)
 except ModuleNotFoundError:
     from kurrentdbclient import AsyncKurrentDBClient as Client  # type: ignore[no-redef, unused-ignore]  # the other one
     from kurrentdbclient import NewEvent, RecordedEvent, StreamState  # type: ignore[no-redef, unused-ignore]  # as above
@@ -37,16 +39,19 @@ except ModuleNotFoundError:
         NotFoundError,
         ServiceUnavailableError,
         StreamIsDeletedError,
+        UnauthenticatedError,
         WrongCurrentVersionError,
     )
     from kurrentdbclient.exceptions import KurrentDBClientError as ClientError  # type: ignore[no-redef, unused-ignore]  # as above
+
+    RefusedErrors = (AccessDeniedError, UnauthenticatedError)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable
 
 __all__ = [
-    "AccessDeniedError", "BadRequestError", "Client", "ClientError", "MaximumAppendSizeExceededError", "NewEvent",
-    "NodeIsNotLeaderError", "NotFoundError", "RecordedEvent", "ServiceUnavailableError", "StreamIsDeletedError",
+    "BadRequestError", "Client", "ClientError", "MaximumAppendSizeExceededError", "NewEvent", "NodeIsNotLeaderError",
+    "NotFoundError", "RecordedEvent", "RefusedErrors", "ServiceUnavailableError", "StreamIsDeletedError",
     "StreamState", "WrongCurrentVersionError", "new_client", "status_of", "whole",
 ]  # fmt: skip
 

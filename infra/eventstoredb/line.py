@@ -13,7 +13,6 @@ import grpc.aio
 
 from domain.event_store import StoreError
 from infra.eventstoredb.clients import (
-    AccessDeniedError,
     BadRequestError,
     Client,
     ClientError,
@@ -21,6 +20,7 @@ from infra.eventstoredb.clients import (
     MaximumAppendSizeExceededError,
     NodeIsNotLeaderError,
     NotFoundError,
+    RefusedErrors,
     ServiceUnavailableError,
     StreamIsDeletedError,
     WrongCurrentVersionError,
@@ -122,7 +122,7 @@ class Line:
     def _outage(self, error: Exception, *, quiet: bool) -> str:
         if self._closed:
             raise StoreError("the event store was closed") from error
-        if isinstance(error, AccessDeniedError) or status_of(error) in REFUSALS:
+        if isinstance(error, RefusedErrors) or status_of(error) in REFUSALS:
             raise StoreError("EventStoreDB refuses the user or the password, or what the user may do") from error
         if is_invalid_position(error):
             raise InvalidPosition from error

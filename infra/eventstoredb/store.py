@@ -88,9 +88,10 @@ class EventStoreDBEventStore:
         # current one, and two tries cannot both meet it. A refusal is final too: somebody else's events are at these
         # versions, so no try can get there any more. (Only at another version could a repeat be written twice.)
         async def attempt(client: Client) -> int:
-            return await client.append_to_stream(
+            position: int = await client.append_to_stream(
                 name, current_version=version, events=records, timeout=self._patience / 3
             )
+            return position
 
         try:
             return Appended(expected + len(records), await self._appends.call(attempt))
