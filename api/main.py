@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from api.cli import chat, config, events, keys, projections, serve
+from api.cli import chat, config, events, keys, projections, rebuild, serve, verify
 from api.cli.failures import WRONG_USAGE, explain
 from api.cli.job import Job
 
@@ -23,7 +23,15 @@ logger = logging.getLogger(__name__)
 INTERRUPTED = 130
 
 app = typer.Typer(name="rejoinder", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-for command in (serve.serve, chat.chat, events.events, projections.projections, config.config):
+for command in (
+    serve.serve,
+    chat.chat,
+    events.events,
+    projections.projections,
+    rebuild.rebuild,
+    verify.verify,
+    config.config,
+):
     app.command()(command)
 app.add_typer(keys.commands, name="keys")
 

@@ -54,6 +54,15 @@ select pg_notify('agenda', extract(epoch from min(wake_at))::text) from agenda
 where conversation_id = any(%(conversations)s) having min(wake_at) is not null
 """
 
+# Workers notice nothing: what they know and hold goes on to hold. What owes nothing is there only for their sake.
+CARRY_OVER = """
+insert into agenda (conversation_id, kind, seq, seen_seq, seen_due, claimed_by, hold_until, strikes)
+select conversation_id, kind, seq, seen_seq, seen_due, claimed_by, hold_until, strikes from agenda_former
+where seen_seq > 0 or claimed_by is not null or hold_until is not null
+on conflict (conversation_id, kind) do update set seen_seq = excluded.seen_seq, seen_due = excluded.seen_due,
+    claimed_by = excluded.claimed_by, hold_until = excluded.hold_until, strikes = excluded.strikes
+"""
+
 AGENDA = Projection(
     name="agenda",
     version=1,
@@ -76,4 +85,6 @@ AGENDA = Projection(
     ),
     indexes=("(wake_at) where wake_at is not null",),
     announce=ANNOUNCE,
+    carry_over=CARRY_OVER,
+    is_void=lambda row: row["state"] is None and row["due_at"] is None,
 )

@@ -95,6 +95,10 @@ class Projection:
     """Definitions of columns that the fold neither reads nor writes."""
     announce: LiteralString | None = None
     """A statement that ends each live transaction which changed rows of ``%(conversations)s``: it notifies."""
+    carry_over: LiteralString | None = None
+    """Takes what `extra` columns hold over from ``NAME_former`` when a rebuilt table takes its place."""
+    is_void: Callable[[Row], bool] | None = None
+    """Says of a row that the read model is as good without it: a rebuild leaves it out, a check does not miss it."""
     key_columns: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

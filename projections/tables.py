@@ -12,9 +12,14 @@ if TYPE_CHECKING:
 
     from psycopg import AsyncConnection, AsyncCursor
 
-    from projections.projection import Projection, Row
+    from projections.projection import Key, Projection, Row
 
 JSON = ("json", "jsonb")
+BINARY = {
+    "text": "text", "int": "int4", "bigint": "int8", "boolean": "bool", "float8": "float8", "uuid": "uuid",
+    "timestamptz": "timestamptz", "json": "bytea", "jsonb": "bytea",
+}  # fmt: skip
+"""Type → what is sent for it by a binary COPY: json goes as the bytes that it is."""
 
 
 class Table:
@@ -45,8 +50,18 @@ class Table:
         changes = ", ".join(f"{column} = excluded.{column}" for column in self.columns if column not in self.key)
         self._upsert = f"insert into {name} ({listed}) select {listed} from unnest({arrays}) as changed ({listed}) "
         self._upsert += f"on conflict ({key}) do update set {changes}" if changes else "on conflict do nothing"
+        self._as_stored = f'select {listed} from unnest({arrays}) with ordinality as given ({listed}, "N") order by "N"'
+        texts = (f"{column}::text" if column in self._json else column for column in self.columns)
+        self._between = f"select {', '.join(texts)} from {name} where conversation_id between %b and %b"
         self._forget = f"delete from {name} where conversation_id = any(%b)"
-        self._remove = f"delete from {name} where ({key}) = ({', '.join(['%s'] * len(self.key))})"
+        kinds = dict(zip(self.columns, self.types, strict=True))
+        gone = ", ".join(f"%b::{kinds[column]}[]" for column in self.key)
+        same = " and ".join(f"{name}.{column} = gone.{column}" for column in self.key)
+        self._remove = f"delete from {name} using unnest({gone}) as gone ({key}) where {same}"
+        self._copy = f"copy {name} ({listed}) from stdin"
+        self._binary = [BINARY[kind] for kind in self.types] if BINARY.keys() >= set(self.types) else None
+        versions = {"json": b"", "jsonb": b"\x01"}
+        self._json_at = [(at, versions[kind]) for at, kind in enumerate(self.types) if kind in JSON]
 
     async def start_loading(self, connection: AsyncConnection, conversations: Sequence[UUID]) -> AsyncCursor | None:
         """Ask for the rows of these conversations that later events may change; see `loaded`."""
@@ -66,12 +81,44 @@ class Table:
 
     async def remove(self, connection: AsyncConnection, keys: Iterable[tuple[Any, ...]]) -> None:
         """Delete the rows of these keys (the conversation first)."""
-        async with connection.cursor() as cursor:
-            await cursor.executemany(self._remove, list(keys))
+        await connection.execute(self._remove, list(map(list, zip(*keys, strict=True))))
+
+    async def copy(self, connection: AsyncConnection, rows: Sequence[Row]) -> None:
+        """Insert new rows, as fast as can be."""
+        if self._binary is None:
+            async with connection.cursor().copy(self._copy) as copy:
+                for row in rows:
+                    await copy.write_row(self.values(row))
+            return
+        async with connection.cursor().copy(f"{self._copy} (format binary)") as copy:
+            copy.set_types(self._binary)
+            for row in rows:
+                values = [row[column] for column in self.columns]
+                for at, version in self._json_at:
+                    if values[at] is not None:
+                        values[at] = version + to_json(values[at])
+                await copy.write_row(values)
+
+    async def between(self, connection: AsyncConnection, first: UUID, last: UUID) -> list[tuple[Any, ...]]:
+        """Return the values of all rows of the conversations from `first` to `last`, json as text."""
+        cursor = connection.cursor(binary=True)
+        return await (await cursor.execute(self._between, [first, last], prepare=True)).fetchall()
+
+    async def as_stored(self, connection: AsyncConnection, rows: Sequence[Row]) -> list[Row]:
+        """Return rows as the table would give them back, with the values of its types."""
+        values = map(self.values, rows)
+        cursor = await connection.cursor(binary=True).execute(
+            self._as_stored, list(map(list, zip(*values, strict=True))), prepare=True
+        )
+        return [dict(zip(self.columns, found, strict=True)) for found in await cursor.fetchall()]
 
     async def forget(self, connection: AsyncConnection, conversations: Sequence[UUID]) -> None:
         """Delete all rows of these conversations."""
         await connection.execute(self._forget, [conversations])
+
+    def key_of(self, row: Row) -> Key:
+        """Return a row's key, the conversation first."""
+        return tuple(row[column] for column in self.key)
 
     def values(self, row: Row) -> list[Any]:
         """Return a row's values in the order of `columns`, json as text."""

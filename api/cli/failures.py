@@ -34,7 +34,9 @@ def _explain_known(error: BaseException) -> tuple[str, int]:
     from infra.postgres_cluster import EmbeddedPostgresError
     from infra.settings import SettingsError
     from infra.user_code import LoadError
+    from projections.rebuild.jobs import OlderCode, RebuildLost, RebuildRunning
     from projections.schema import ProjectionMismatch
+    from projections.verify import NotVerifiable
 
     match error:
         case SettingsError() | KeysError() | LoadError():
@@ -44,6 +46,8 @@ def _explain_known(error: BaseException) -> tuple[str, int]:
         case StoreError():
             return f"{error}; check REJOINDER_EVENT_STORE and REJOINDER_DATABASE_URL, and that their servers run", NO
         case DatabaseRefused() | EmbeddedPostgresError() | MigrationError() | ProjectionMismatch() | WrongLog():
+            return str(error), NO
+        case RebuildRunning() | RebuildLost() | OlderCode() | NotVerifiable():
             return str(error), NO
         case OSError():
             return str(error), NO

@@ -1,0 +1,64 @@
+"""Rebuilds and checks of a test's read side."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from infra.leases import Leases
+from infra.ordered_log import PostgresOrderedLog
+from projections.rebuild.run import Workshop
+from projections.verify import verify
+from tests.support.projecting import fold_whole
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from projections.projection import Projection, Row
+    from projections.rebuild.ordered_log import OrderedLog
+    from tests.support.read_side import ReadSide
+
+TRACES = (
+    "select nspname from pg_namespace where nspname like 'rejoinder%'",
+    "select name from rebuilt_projections",
+    "select number from rebuild_slices",
+    "select id from rebuilds",
+    "select key from leases where key like 'rebuild:%' and until > clock_timestamp()",
+)
+
+
+def workshop(read_side: ReadSide) -> Workshop:
+    """Return what a rebuild of these works with."""
+
+    @asynccontextmanager
+    async def open_log(schema: str | None) -> AsyncIterator[OrderedLog]:
+        yield PostgresOrderedLog(read_side.database)
+
+    return Workshop(read_side.database, Leases(read_side.database), read_side.store, open_log)
+
+
+async def differences(read_side: ReadSide, *projections: Projection) -> list[str]:
+    """Check projections (all) and return what differs, each in its words."""
+    log = PostgresOrderedLog(read_side.database)
+    verdicts = await verify(read_side.database, log, projections or read_side.projections)
+    assert sum(verdict.differences for verdict in verdicts) == sum(len(verdict.shown) for verdict in verdicts)
+    return [str(difference) for verdict in verdicts for difference in verdict.shown]
+
+
+async def assert_no_trace(read_side: ReadSide) -> None:
+    """Expect that no rebuild is under way and none was left."""
+    for query in TRACES:
+        assert await read_side.execute(query) == [], query
+
+
+async def assert_as_folded(read_side: ReadSide) -> None:
+    """Expect every table to hold what a fold from scratch makes."""
+    log = await read_side.store.read_all(0, limit=1_000_000, prefixes=["conversation-"])
+    for projection in read_side.projections:
+        made = without_void(projection, fold_whole(projection, log))
+        assert without_void(projection, await read_side.rows(projection)) == made, projection.name
+
+
+def without_void(projection: Projection, rows: Mapping[tuple[Any, ...], Row]) -> dict[tuple[Any, ...], Row]:
+    """Leave out the rows without which the read model is as good."""
+    return {key: row for key, row in rows.items() if projection.is_void is None or not projection.is_void(row)}
