@@ -98,6 +98,13 @@ class CountedAgenda:
         crossing.at("after", claimed=len(claims))
         return claims
 
+    async def claim_expired(self, limit: int) -> list[Claim]:
+        crossing = self._boundaries.next("claim")
+        crossing.at("before")
+        claims = await self._agenda.claim_expired(limit)
+        crossing.at("after", claimed=len(claims))
+        return claims
+
     async def claim_hinted(self, conversation_id: UUID) -> Claim | None:
         crossing = self._boundaries.next("claim")
         crossing.at("before")

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from tests.support.model_server import ModelServer
 
-Answer = "Callable[[dict[str, Any]], Scripted]"
-
 
 class ScriptsByModel(Script):
     """Lets each run answer its own requests, which it knows by the model's name before the dot."""
@@ -45,12 +43,13 @@ class Rig:
     """The running parts; `store_kind` says where logs are kept."""
 
     server: str
-    template: str
     store_kind: str
     zygote: Zygote
     models: ModelServer
     session: aiohttp.ClientSession
     scripts: ScriptsByModel = field(default_factory=ScriptsByModel)
+    databases: list[str] = field(default_factory=list)
+    _idle: list[str] = field(default_factory=list)
 
     def store(self, database_url: str, run: str) -> StoreAddress:
         """Say where the log of a run is."""
@@ -58,16 +57,20 @@ class Rig:
 
     @asynccontextmanager
     async def database(self) -> AsyncIterator[str]:
-        """Lend a database in which nothing has happened yet."""
-        name = f"run_{uuid4().hex}"
-        await _execute(
-            self.server,
-            sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(self.template)),
-        )
-        try:
-            yield make_conninfo(self.server, dbname=name)
-        finally:
-            await _execute(self.server, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+        """Lend a database in which nothing goes on; it is lent again if nothing is raised: a new one costs much."""
+        url = self._idle.pop() if self._idle else await self._made()
+        yield url
+        self._idle.append(url)
+
+    async def _made(self) -> str:
+        name = f"matrix_{uuid4().hex}"
+        await _execute(self.server, sql.SQL("create database {}").format(sql.Identifier(name)))
+        self.databases.append(name)
+        url = make_conninfo(self.server, dbname=name)
+        await migrate(url)
+        async with Database(url) as database, database.connection() as connection:
+            await ensure_schema(connection, PROJECTIONS)
+        return url
 
 
 @asynccontextmanager
@@ -77,19 +80,11 @@ async def assembled(server: str, store_kind: str = "postgres") -> AsyncIterator[
         zygote = await stack.enter_async_context(running_zygote())
         models = await stack.enter_async_context(serving())
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)))
-        rig = Rig(server, f"matrix_{uuid4().hex}", store_kind, zygote, models, session)
+        rig = Rig(server, store_kind, zygote, models, session)
         models.script = rig.scripts
-        await _make_template(server, rig.template)
         yield rig
-        await _execute(server, sql.SQL("drop database {}").format(sql.Identifier(rig.template)))
-
-
-async def _make_template(server: str, name: str) -> None:
-    await _execute(server, sql.SQL("create database {}").format(sql.Identifier(name)))
-    url = make_conninfo(server, dbname=name)
-    await migrate(url)
-    async with Database(url) as database, database.connection() as connection:
-        await ensure_schema(connection, PROJECTIONS)
+    for name in rig.databases:
+        await _execute(server, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 async def _execute(dsn: str, statement: sql.Composed) -> None:

@@ -24,6 +24,7 @@ from tests.support.model_script import text_of
 from tests.support.read_side import ReadSide
 
 if TYPE_CHECKING:
+    from projections.projection import Projection, Row
     from tests.crash.matrix.rig import Rig
     from tests.crash.matrix.scenario import Scenario
     from tests.crash.matrix.victims import Victim
@@ -80,16 +81,15 @@ class Verdict:
 async def run(rig: Rig, plan: Plan) -> Verdict:
     """Run it, and judge what it leaves behind."""
     began, wrong = monotonic(), list[str]()
-    async with AsyncExitStack() as stack:
-        the_run = _Run(rig, plan)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await the_run.open(stack)
-                wrong += violations(await the_run.played())
-        except TimeoutError:
-            wrong.append(f"not finished after {PATIENCE_S:g} s")
-        except Exception as error:
-            wrong.append(f"{type(error).__name__}: {error}")
+    the_run = _Run(rig, plan)
+    try:
+        async with AsyncExitStack() as stack, asyncio.timeout(PATIENCE_S):
+            await the_run.open(stack)
+            wrong += violations(await the_run.played())
+    except TimeoutError:
+        wrong.append(f"not finished after {PATIENCE_S:g} s")
+    except Exception as error:
+        wrong.append(f"{type(error).__name__}: {error}")
     return the_run.verdict(wrong, monotonic() - began)
 
 
@@ -109,6 +109,7 @@ class _Run:
         self._database = await enter(Database(database_url, max_connections=4))
         store = await enter(open_store(rig.store(database_url, self._name)))
         self._read_side = ReadSide(store, self._database, PROJECTIONS)
+        await self._read_side.execute(LAPSE)
         self._person = Person(self._name, store, rig.session, front)
         rig.scripts.by_run[self._name] = self._answer
         stack.callback(rig.scripts.by_run.pop, self._name)
@@ -140,10 +141,15 @@ class _Run:
             acknowledged=self._person.acknowledged,
             victims=self._victims,
             requests=self._upstream.requests,
-            views=[(projection, await self._read_side.rows(projection)) for projection in PROJECTIONS],
+            views=[(projection, await self._rows(projection)) for projection in PROJECTIONS],
             clean=self._plan.clean,
             now=datetime.now(UTC),
         )
+
+    async def _rows(self, projection: Projection) -> dict[tuple[Any, ...], Row]:
+        assert self._person is not None
+        rows = await self._read_side.rows(projection)
+        return {key: row for key, row in rows.items() if key[0] == self._person.id}
 
     def verdict(self, wrong: list[str], seconds: float) -> Verdict:
         """Say how it went; the story is told only if something was wrong."""
@@ -172,7 +178,7 @@ class _Run:
     async def _live(self, part: Part, front: Front) -> None:
         """Keep one process alive: the first dies where it is planned, and so may those after it."""
         for kill_at in chain(self._plan.kills, repeat(None)):
-            victim = await self._rig.zygote.fork(part, kill_at)
+            victim = self._rig.zygote.fork(part, kill_at)
             self._victims.append(victim)
             if url := await victim.serves():
                 front.opens(url)

@@ -64,6 +64,7 @@ class Victim:
 
     async def kill(self) -> None:
         """End it, if it has not ended, and wait until it is gone."""
+        await asyncio.wait([self.pid])
         if not self.ended.done():
             os.kill(self.pid.result(), signal.SIGKILL)
         await self.ends()
@@ -90,15 +91,13 @@ class Zygote:
         self._victims: dict[int, Victim] = {}
         self.ready = asyncio.Event()
 
-    async def fork(self, part: Part, kill_at: str | None = None) -> Victim:
+    def fork(self, part: Part, kill_at: str | None = None) -> Victim:
         """Fork a process, which lives until it is killed."""
         victim, number = Victim(kill_at), next(self._numbers)
         self._victims[number] = victim
         assert self._process.stdin is not None
         command = {"number": number, "part": asdict(part), "kill_at": kill_at}
         self._process.stdin.write(json.dumps(command).encode() + b"\n")
-        await self._process.stdin.drain()
-        await asyncio.wait([victim.pid])
         return victim
 
     async def listen(self) -> None:
