@@ -1,0 +1,300 @@
+"""What the event store on EventStoreDB does beyond the contract: what is on the server, and how it is read again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from domain.event_store import MAX_EVENT_BYTES, STREAM_DELETED, NewEvent, StoreError, StreamMoved
+from domain.wire import decode
+from infra.database import Database
+from infra.eventstoredb import store as store_module
+from infra.eventstoredb.store import EventStoreDBEventStore
+from infra.leases import Leases
+from infra.log_identity import check_log
+from projections.catalog import PROJECTIONS
+from projections.positions import Positions
+from projections.projector import Projector
+from projections.schema import ensure_schema
+from tests.contract.samples import PATIENCE, caught_up, event, events, seqs, some_stream, take
+from tests.support.eventstoredb import Double, Fault
+from tests.support.random_log import random_log
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from domain.event_store import StoredEvent
+    from tests.support.eventstoredb.faults import Call, Kind
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Double]:
+    async with Double() as double:
+        yield double
+
+
+@pytest.fixture
+async def store(server: Double) -> AsyncIterator[EventStoreDBEventStore]:
+    async with EventStoreDBEventStore(server.uri) as store:
+        yield store
+
+
+def texts(stored: list[StoredEvent]) -> list[str]:
+    return [json.loads(one.data)["text"] for one in stored]
+
+
+async def test_the_ids_are_also_where_the_server_looks_for_them_and_the_events_come_back_as_they_were(
+    server: Double, store: EventStoreDBEventStore
+) -> None:
+    log = random_log(random.Random(3))
+    for one in log:
+        await store.append(one.stream, [NewEvent(one.event_id, one.type, one.data, one.metadata)], expected=one.seq - 1)
+    stored = await store.read(log[0].stream)
+    assert list(map(decode, stored)) == list(map(decode, log))
+    assert [one.metadata for one in stored] == [one.metadata for one in log]
+    for record, one in zip(server.log.stream(log[0].stream), log, strict=True):
+        there, ours = json.loads(record.metadata), json.loads(one.metadata)
+        assert there["$correlationId"] == ours["correlation_id"]
+        assert there["$causationId"] == ours["causation_id"]
+        assert {name: value for name, value in there.items() if name[0] != "$"} == ours
+
+
+async def test_metadata_of_any_shape_comes_back_to_the_letter(store: EventStoreDBEventStore) -> None:
+    shapes = [
+        "{}", " {}", "[]", "null", '"{"', '{"correlation_id":"a\\"b","x":1}', '{"correlation_id": 5}', '{ "x":1}',
+        '{"$correlationId":null,"$causationId":null,"$more":7,"x":1}', '{"":""}',
+    ]  # fmt: skip
+    stream = some_stream()
+    await store.append(stream, [NewEvent(uuid4(), "user_msg", "{}", shape) for shape in shapes], 0)
+    assert [one.metadata for one in await store.read(stream)] == shapes
+    assert [one.metadata for one in await store.read_all(0, limit=20)] == shapes
+
+
+async def test_a_prefix_is_on_the_server_only_and_keeps_logs_apart(server: Double) -> None:
+    stream = some_stream()
+    async with EventStoreDBEventStore(server.uri, "a-") as one, EventStoreDBEventStore(server.uri, "b.") as other:
+        await one.append(stream, [event("one")], 0)
+        await other.append(stream, [event("other")], 0)
+        assert len(server.log.stream(f"a-{stream}")) == len(server.log.stream(f"b.{stream}")) == 1
+        for log, text in ((one, "one"), (other, "other")):
+            assert texts(await log.read(stream)) == [text]
+            assert texts(await log.read_all(0, limit=9, prefixes=["conversation-"])) == [text]
+            assert [found.stream for found in await log.read_all(0, limit=9)] == [stream]
+            assert texts(await take(log.subscribe(0), 1)) == [text]
+        await one.delete(stream)
+        assert texts(await other.read(stream)) == ["other"]
+        assert await check_log(one, known=None, checkpoint=0) != await check_log(other, known=None, checkpoint=0)
+
+
+@pytest.mark.parametrize("call", ["append", "read", "subscribe", "delete"])
+async def test_a_node_that_is_not_the_leader_any_more_and_one_that_is_not_ready_are_asked_again(
+    server: Double, call: Call
+) -> None:
+    async with EventStoreDBEventStore(server.uri) as store:
+        stream = some_stream()
+        server.faults.add(Fault(call, "not_leader"), count=2)
+        server.faults.add(Fault(call, "not_ready"), count=2)
+        await store.append(stream, events(2), 0)
+        assert seqs(await store.read(stream)) == [1, 2]
+        assert seqs(await take(store.subscribe_stream(stream, 0), 2)) == [1, 2]
+        await store.delete(stream)
+        assert await store.read(stream) == []
+        assert server.faults.left() == ()
+
+
+async def test_the_cluster_is_asked_for_its_leader_by_one_name_or_by_several_of_which_one_is_dead(
+    server: Double,
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        dead = f"127.0.0.1:{nobody.getsockname()[1]}"
+        alive = f"127.0.0.1:{server.port}"
+        for address in (f"kurrentdb+discover://{alive}", f"esdb://{dead},{alive}"):
+            async with EventStoreDBEventStore(f"{address}?tls=false") as store:
+                stream = some_stream()
+                await store.append(stream, events(2), 0)
+                assert seqs(await store.read(stream)) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["before", "after"])
+async def test_l4_an_unknown_outcome_is_settled_by_the_same_ids(
+    server: Double, store: EventStoreDBEventStore, kind: Kind
+) -> None:
+    stream = some_stream()
+    for n, status in enumerate(("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED")):
+        server.faults.add(Fault("append", kind, status), count=5)
+        receipt = await store.append(stream, events(2), 2 * n)
+        assert (receipt.seq, receipt.position) == (2 * n + 2, server.log.records[-1].position)
+        server.faults.clear()
+    assert seqs(await store.read(stream)) == list(range(1, 13))
+
+
+async def test_l4_a_try_that_is_still_on_its_way_is_overtaken_and_written_once(server: Double) -> None:
+    async with EventStoreDBEventStore(server.uri, patience=1.5) as store:
+        stream, other, appended = some_stream(), some_stream(), events(3)
+        server.faults.add(Fault("append", "delay", seconds=0.8))
+        receipt = await store.append(stream, appended, 0)
+        server.faults.add(Fault("append", "delay", seconds=0.8))
+        with pytest.raises(StreamMoved):
+            await asyncio.gather(store.append(other, appended, 0), overtaken(store, other))
+        server.faults.add(Fault("append", "delay", seconds=0.4), count=3)
+        for n in range(3):  # meanwhile the late ones arrive: they leave no trace
+            await store.append("slow", events(1), n)
+        assert len(await store.read_all(0, limit=99)) == 3 + 1 + 3
+        assert await store.append(stream, appended, 0) == receipt
+        assert seqs(await store.read(stream)) == [1, 2, 3]
+        assert seqs(await store.read(other)) == [1]
+
+
+async def overtaken(store: EventStoreDBEventStore, stream: str) -> None:
+    await asyncio.sleep(0.2)
+    await store.append(stream, events(1), 0)
+
+
+async def test_what_is_larger_than_the_server_takes_in_one_append_is_refused_and_nothing_is_written(
+    store: EventStoreDBEventStore,
+) -> None:
+    stream, large = some_stream(), [event("x" * (MAX_EVENT_BYTES - 100)) for _ in range(3)]
+    with pytest.raises(ValueError, match="does not take an append of 1572"):
+        await store.append(stream, large, 0)
+    assert await store.read(stream) == []
+    with pytest.raises(ValueError, match="too large"):
+        await store.append(stream, large * 12, 0)
+
+
+async def test_l5_a_subscriber_is_handed_whole_appends_in_history_and_live(
+    store: EventStoreDBEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "PAGE_EVENTS", 4)
+    stream = some_stream()
+    for n in range(5):
+        await store.append(stream, events(3), 3 * n)
+    for batches in (store.subscribe(0), store.subscribe_stream(stream, 0)):
+        async with aclosing(batches):
+            writing = asyncio.create_task(append_threes(store, some_stream()))
+            seen = 0
+            while seen < 15 or not writing.done():
+                async with asyncio.timeout(PATIENCE):
+                    batch = await anext(batches)
+                assert len(batch.events) % 3 == 0
+                seen += len(batch.events)
+                if seen >= 15 and batch.caught_up:
+                    break
+            await writing
+
+
+async def append_threes(store: EventStoreDBEventStore, stream: str) -> None:
+    for n in range(10):
+        await store.append(stream, events(3), 3 * n)
+
+
+async def test_l6_an_append_in_whose_middle_the_subscription_broke_is_delivered_whole_and_once(
+    server: Double, store: EventStoreDBEventStore
+) -> None:
+    stream = some_stream()
+    server.faults.add(Fault("subscribe", "after", responses=4))  # the confirmation, that it has caught up, two events
+    async with aclosing(store.subscribe_stream(stream, 0)) as batches:
+        await caught_up(batches)
+        await store.append(stream, events(3), 0)
+        async with asyncio.timeout(PATIENCE):
+            assert seqs(list((await anext(batches)).events)) == [1, 2, 3]
+        await store.append(stream, events(1), 3)
+        assert seqs(await take(batches, 1)) == [4]
+    assert server.calls["subscribe"] == 2
+
+
+async def test_a_position_that_somebody_made_up_is_read_on_from(store: EventStoreDBEventStore) -> None:
+    stream = some_stream()
+    for n in range(5):
+        await store.append(stream, events(1), n)
+    log = await store.read_all(0, limit=9)
+    assert seqs(await store.read_all(log[1].position + 1, limit=9)) == [3, 4, 5]
+    assert seqs(await store.read_all(log[2].position - 1, limit=1)) == [3]
+    assert await store.read_all(log[4].position + 1, limit=9) == []
+    assert seqs(await take(store.subscribe(log[1].position + 1), 3)) == [3, 4, 5]
+
+
+async def test_p3_a_stream_whose_deletion_broke_off_is_hidden_at_once_and_deleted_by_the_next_try(
+    server: Double,
+) -> None:
+    stream, other = some_stream(), some_stream()
+    async with (
+        EventStoreDBEventStore(server.uri, patience=1) as store,
+        EventStoreDBEventStore(server.uri) as neighbour,
+    ):
+        await neighbour.append(stream, events(2), 0)
+        await neighbour.append(other, events(1), 0)
+        assert len(await neighbour.read_all(0, limit=9)) == 3
+        server.faults.add(Fault("delete", "before"), count=100)
+        with pytest.raises(StoreError):
+            await store.delete(stream)
+        assert [one.stream for one in await neighbour.read_all(0, limit=9)] == [other]
+        server.faults.clear()
+        server.faults.add(Fault("delete", "after"), count=2)
+        await neighbour.delete(stream)
+        found = await store.read_all(0, limit=9)
+        assert [(one.stream, one.type) for one in found] == [(other, "user_msg"), (stream, STREAM_DELETED)]
+        assert await take(neighbour.subscribe_stream(stream, 1), 1) == found[1:]
+        assert await take(neighbour.subscribe(0), 2) == found
+
+
+async def test_streams_that_several_processes_delete_at_once_are_all_deleted(server: Double) -> None:
+    async with EventStoreDBEventStore(server.uri) as one, EventStoreDBEventStore(server.uri) as other:
+        streams = [some_stream() for _ in range(10)]
+        for stream in streams:
+            await one.append(stream, events(1), 0)
+        await asyncio.gather(*(store.delete(stream) for stream in streams for store in (one, other)))
+        found = await other.read_all(0, limit=99)
+        assert {(each.stream, each.type) for each in found} == {(stream, STREAM_DELETED) for stream in streams}
+        assert len(found) == 10
+
+
+async def test_an_idle_projector_keeps_up_with_the_log_while_only_others_streams_are_busy(
+    server: Double, database_url: str
+) -> None:
+    async with (
+        EventStoreDBEventStore(server.uri, "ours-") as ours,
+        EventStoreDBEventStore(server.uri, "theirs-") as theirs,
+        Database(database_url) as database,
+    ):
+        async with database.connection() as connection:
+            await ensure_schema(connection, PROJECTIONS)
+        projector = asyncio.create_task(Projector(ours, database, Leases(database), PROJECTIONS).run())
+        positions = Positions(database)
+        listening = asyncio.create_task(positions.run())
+        try:
+            begun = await theirs.append("busy", events(1), 0)
+            version = 1
+            async with asyncio.timeout(PATIENCE):
+                while not await positions.wait(["conversations"], begun.position, timeout_s=0.1):
+                    version = (await theirs.append("busy", events(50), version)).seq
+            head = await ours.head()
+        finally:
+            projector.cancel()
+            listening.cancel()
+            await asyncio.gather(projector, listening, return_exceptions=True)
+        async with database.connection() as connection:
+            cursor = await connection.execute("select position from projections where name = 'conversations'")
+            [checkpoint] = await cursor.fetchone() or [0]
+        assert begun.position <= checkpoint <= head
+        identity = await check_log(ours, known=None, checkpoint=checkpoint)
+        assert await check_log(ours, known=identity, checkpoint=checkpoint) == identity
+
+
+async def test_a_burst_that_the_server_does_not_keep_for_a_live_subscription_is_caught_up_with(
+    server: Double, store: EventStoreDBEventStore
+) -> None:
+    stream = some_stream()
+    async with aclosing(store.subscribe_stream(stream, 0)) as batches:
+        await caught_up(batches)
+        for n in range(3):
+            await store.append(stream, events(100), 100 * n)
+            assert seqs(await take(batches, 100)) == list(range(100 * n + 1, 100 * n + 101))
+    assert server.calls["subscribe"] == 1
