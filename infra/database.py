@@ -45,10 +45,17 @@ class DatabaseRefused(Exception):
 class Database:
     """A PostgreSQL database, from ``async with`` on: autocommit connections that work through a transaction pooler.
 
-    Only `listen` needs a connection to the server itself.
+    Only `listen` needs a connection to the server itself. `wait_s` is how long `connection` waits for one.
     """
 
-    def __init__(self, dsn: str, *, max_connections: int = 10, application_name: str = "rejoinder") -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        max_connections: int = 10,
+        application_name: str = "rejoinder",
+        wait_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
         self._dsn = make_conninfo(
             dsn,
             application_name=application_name,
@@ -64,7 +71,7 @@ class Database:
             kwargs={"autocommit": True},
             min_size=1,
             max_size=max_connections,
-            timeout=CONNECT_TIMEOUT_S,
+            timeout=wait_s,
             reconnect_timeout=float("inf"),
             configure=_configure,
             check=_discard_dead,

@@ -49,7 +49,9 @@ class PostgresEventStore:
 
     def __init__(self, dsn: str, *, patience: float = PATIENCE_SECONDS, readers: int = 4) -> None:
         self._patience = patience
-        self._database = Database(dsn, max_connections=readers, application_name="rejoinder log")
+        self._database = Database(
+            dsn, max_connections=readers, application_name="rejoinder log", wait_s=min(patience, 10)
+        )
         self._lane = AppendLane(self._database, patience)
         self._fan_out = FanOut()
         self._live = LiveReader(self._database, self._fan_out, patience)
