@@ -21,7 +21,7 @@ POSTGRES = "postgres"
 """The event store in the database."""
 
 NOT_YET = (
-    "audit", "audit_ttl_s", "compaction_model", "hooks", "projection_upgrade",
+    "audit", "audit_ttl_s", "compaction_model", "hooks",
 )  # fmt: skip
 """What later versions know: whoever sets one must not believe that it works."""
 
@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     model_api_key: SecretStr | None = None
     tools: Names = ()
     projections: Names = ()
+    projection_upgrade: Literal["auto", "refuse", "ignore"] = "auto"
     api_keys_file: Path | None = None
     cors_origins: Names = ()
     approval_timeout_s: Seconds = 86400

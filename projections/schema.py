@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from projections.tables import Table
+from projections.versions import outdated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,21 +25,23 @@ class ProjectionMismatch(Exception):
 async def ensure_schema(connection: AsyncConnection, projections: Sequence[Projection]) -> None:
     """Create what is missing, in one transaction; processes that start together wait for each other.
 
-    Raises `ProjectionMismatch` for a table of another version.
+    A table of another version is left as it is: see `projections.versions`.
     """
     async with connection.transaction():
         await connection.execute(LOCK)
-        cursor = await connection.execute("select name, version from projections")
-        versions: dict[str, int] = dict(await cursor.fetchall())
+        there = {name for (name,) in await (await connection.execute("select name from projections")).fetchall()}
         for projection in projections:
-            stored = versions.get(projection.name)
-            if stored is None:
+            if projection.name not in there:
                 table = Table(projection)
                 for statement in (table.create, *table.indexes):
                     await connection.execute(statement)
                 await connection.execute(NEW, [projection.name, projection.version])
-            elif stored != projection.version:
-                raise ProjectionMismatch(
-                    f"the read model {projection.name} in the database is of version {stored}, this code's is "
-                    f"{projection.version}: run the Rejoinder that wrote it, or use an empty database"
-                )
+
+
+async def refuse_outdated(connection: AsyncConnection, projections: Sequence[Projection]) -> None:
+    """Raise `ProjectionMismatch` if a stored version is older than this code's."""
+    if old := [one.name for one in await outdated(connection, projections)]:
+        raise ProjectionMismatch(
+            f"older versions of read models are in the database: {', '.join(old)}; "
+            f"run `rejoinder rebuild {' '.join(old)}`, or set REJOINDER_PROJECTION_UPGRADE to auto"
+        )

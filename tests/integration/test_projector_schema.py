@@ -10,7 +10,8 @@ import pytest
 from infra.database import Database
 from projections.agenda import AGENDA
 from projections.catalog import PROJECTIONS
-from projections.schema import ProjectionMismatch, ensure_schema
+from projections.schema import ProjectionMismatch, ensure_schema, refuse_outdated
+from projections.versions import outdated
 
 
 async def test_processes_that_start_together_create_each_table_once(database_url: str) -> None:
@@ -25,8 +26,12 @@ async def test_processes_that_start_together_create_each_table_once(database_url
     assert sorted(rows) == sorted((p.name, p.version, "new", 0) for p in PROJECTIONS)
 
 
-async def test_a_table_of_another_version_is_refused(database_url: str) -> None:
+async def test_a_table_of_an_older_version_is_left_alone_and_refused_on_demand(database_url: str) -> None:
+    newer = replace(AGENDA, version=AGENDA.version + 1)
     async with Database(database_url) as database, database.connection() as connection:
         await ensure_schema(connection, [AGENDA])
-        with pytest.raises(ProjectionMismatch, match="agenda in the database is of version 1"):
-            await ensure_schema(connection, [replace(AGENDA, version=2)])
+        await ensure_schema(connection, [newer])
+        assert await outdated(connection, [newer]) == [newer]
+        with pytest.raises(ProjectionMismatch, match="rejoinder rebuild agenda"):
+            await refuse_outdated(connection, [newer])
+        await refuse_outdated(connection, [AGENDA])
