@@ -23,10 +23,14 @@ class Accepted(BaseModel):
     position: int
 
 
+def json_bytes(value: Any) -> bytes:
+    """Return the JSON, on one line, of anything made of its types, times, UUIDs, dataclasses and pydantic models."""
+    return to_json(value, inf_nan_mode="null")
+
+
 def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    """Answer with anything made of JSON's types, times, UUIDs, dataclasses and pydantic models."""
-    body = to_json(value, inf_nan_mode="null")
-    return web.Response(body=body, status=status, headers=headers, content_type="application/json")
+    """Answer with anything that `json_bytes` takes."""
+    return web.Response(body=json_bytes(value), status=status, headers=headers, content_type="application/json")
 
 
 def accepted(receipt: Receipt, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

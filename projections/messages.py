@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from psycopg.rows import dict_row
 
 from domain.errors import InvalidInput
 from projections.paging import Page, checked_limit
-from projections.reading import fetch
 from projections.visibility import require_readable
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from domain.scope import Scope
+    from projections.projection import Row
 
 COUNT = """
 select seq, count(*) from display_messages
@@ -22,12 +25,22 @@ where conversation_id = %(id)s and seq > %(after)s and seq < %(before)s
 group by seq order by seq {} limit %(limit)s
 """
 SELECT = """
-select event_id || ':' || sequence as id, seq, sequence, turn, message_type, content_type, content, status, metadata,
-    message_id, tool_call_id, occurred_at
+select event_id, occurred_at, seq, sequence, turn, message_type, content_type, content, status, metadata, message_id,
+    tool_call_id
 from display_messages
 where conversation_id = %(id)s and seq between %(first)s and %(last)s order by seq, sequence
 """
 LAST_SEQ = 2**31 - 1
+SHOWN = (
+    "seq", "sequence", "turn", "message_type", "content_type", "content", "status", "metadata", "message_id",
+    "tool_call_id",
+)  # fmt: skip
+
+
+def item_of(row: Row) -> dict[str, Any]:
+    """Return a row of `display_messages` as the API shows it; its id is the same whenever it is shown."""
+    item = {"id": f"{row['event_id']}:{row['sequence']}"} | {column: row[column] for column in SHOWN}
+    return item | {"occurred_at": row["occurred_at"].astimezone(UTC).isoformat()}
 
 
 async def messages_of(
@@ -63,7 +76,9 @@ async def messages_of(
         shown += count
     if not on_page:
         return Page([], None)
-    items = await fetch(connection, SELECT, values | {"first": min(on_page), "last": max(on_page)})
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(SELECT, values | {"first": min(on_page), "last": max(on_page)})
+        items = [item_of(row) for row in await cursor.fetchall()]
     return Page(items, on_page[-1] if len(on_page) < len(counted) else None)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from api.streams.client import StreamClient
+    from api.streams.views import View
     from domain.event_store import EventStore
     from infra.live_feed import LiveFeed, LiveNews
 
@@ -30,25 +31,25 @@ class ConversationStream:
         client: StreamClient,
         event_store: EventStore,
         live_feed: LiveFeed,
-        event_frames: frames.EventFrames,
+        view: View,
         conversation_id: UUID,
     ) -> None:
         self._client, self._event_store, self._live_feed = client, event_store, live_feed
-        self._event_frames, self._conversation_id = event_frames, conversation_id
+        self._view, self._conversation_id = view, conversation_id
         self._spoken = Spoken()
         self._caught_up = asyncio.Event()
         self._news: asyncio.Queue[LiveNews] = asyncio.Queue(WAITING_NEWS)
 
-    async def tell_events(self, after: int) -> None:
-        """Send the log after a seq, then each event as it comes; returns when the conversation is deleted."""
+    async def tell_log(self) -> None:
+        """Send what the view tells of the log, then of each event as it comes; returns when it is deleted."""
         stream = stream_of(self._conversation_id)
-        async with aclosing(self._event_store.subscribe_stream(stream, after)) as batches:
+        async with aclosing(self._event_store.subscribe_stream(stream, await self._view.begin())) as batches:
             async for batch in batches:
                 for event in batch.events:
                     self._spoken.see(event)
                 if batch.events and batch.events[-1].type == STREAM_DELETED:
                     return
-                await self._client.send(map(self._event_frames, batch.events))
+                await self._client.send(self._view.tell(batch.events))
                 if batch.caught_up and not self._caught_up.is_set():
                     await self._client.send([frames.caught_up("seq", batch.position)])
                     self._caught_up.set()

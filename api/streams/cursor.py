@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from api.errors import FieldError, InvalidRequest
 from api.pages import MAX_POSITION, Position
-from api.queries import NoParameters, read_query
+from api.queries import NoParameters
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -20,12 +20,17 @@ class StreamQuery(NoParameters):
     after: Position = 0
 
 
-def resumed_after(request: web.Request) -> int:
+class ConversationStreamQuery(StreamQuery):
+    """`view` says what is told: the log's events, or the messages that people see, each again when it changes."""
+
+    view: Literal["events", "messages"] = "events"
+
+
+def resumed_after(request: web.Request, asked: StreamQuery) -> int:
     """Return the cursor after which a request wants to go on, 0 for the beginning; raises `InvalidRequest`."""
-    asked = read_query(request, StreamQuery).after
     seen = request.headers.get(LAST_EVENT_ID)
     if not seen:  # the standard's way to say that no event was seen
-        return asked
+        return asked.after
     if not (seen.isascii() and seen.isdecimal() and len(seen) <= 19 and int(seen) <= MAX_POSITION):
         raise InvalidRequest([FieldError(LAST_EVENT_ID, "must be the id of an event of this stream")])
     return int(seen)

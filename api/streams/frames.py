@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from api.answers import json_bytes
 from api.event_json import event_json
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ class EventFrames:
             while self._room < 0:
                 self._room += len(self._frames.pop(next(iter(self._frames))))
         return frame
+
+
+def message(item: dict[str, Any], seq: int | None = None) -> bytes:
+    """Frame a display row; with a `seq` it is the last that this event changed."""
+    cursor = b"" if seq is None else b"id: %d\n" % seq
+    return b"%bevent: message\ndata: %b\n\n" % (cursor, json_bytes(item))
 
 
 def caught_up(cursor: str, reached: int) -> bytes:

@@ -6,13 +6,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from api.auth import scope_of
+from api.queries import read_query
 from api.routing import Handler, Route, conversation_id_of
 from api.streams.client import KEEP_ALIVE_S, WRITE_S, StreamClient
 from api.streams.conversation_stream import ConversationStream
-from api.streams.cursor import StreamQuery, resumed_after
+from api.streams.cursor import ConversationStreamQuery, StreamQuery, resumed_after
 from api.streams.frames import EventFrames
 from api.streams.owned_stream import OwnedStream
 from api.streams.owners import Owners
+from api.streams.views import EventView, MessageView
 from domain.errors import ConversationNotFound
 from domain.wire import stream_of
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from api.streams.owned_history import OwnedConversations
+    from api.streams.views import View
     from commands.conversations import Conversations
     from domain.event_store import EventStore, StoredEvent
     from domain.scope import Scope
@@ -55,8 +58,8 @@ class StreamHub:
     def routes(self) -> tuple[Route, ...]:
         """Return the routes of the streams."""
         return (
-            self._route("/v1/conversations/{conversation_id}/stream", self.stream_conversation),
-            self._route("/v1/stream", self.stream_own_conversations),
+            _route("/v1/conversations/{conversation_id}/stream", self.stream_conversation, ConversationStreamQuery),
+            _route("/v1/stream", self.stream_own_conversations, StreamQuery),
         )
 
     async def close(self, _app: web.Application) -> None:
@@ -67,18 +70,23 @@ class StreamHub:
     async def stream_conversation(self, request: web.Request) -> web.StreamResponse:
         """Follow a conversation: its events after a seq, then live, with what the model is saying.
 
-        Each event has its type as name and its seq as id. `caught_up` comes once history is delivered; `partial` and
-        `delta` show the reply that is being written.
+        Each event has its type as name and its seq as id. With `view=messages` each is told as the messages that it
+        makes or changes (`event: message`, as GET …/messages has them), the last of which has the event's id.
+        `caught_up` comes once history is delivered; `partial` and `delta` show the reply that is being written.
         """
-        after, conversation_id = resumed_after(request), conversation_id_of(request)
+        asked, conversation_id = read_query(request, ConversationStreamQuery), conversation_id_of(request)
+        after = resumed_after(request, asked)
         await self._admit(conversation_id, scope_of(request))
+        view: View = EventView(after, self._by_seq)
+        if asked.view == "messages":
+            view = MessageView(conversation_id, after, self._event_store)
         with self._client(request) as client:
-            stream = ConversationStream(client, self._event_store, self._live_feed, self._by_seq, conversation_id)
-            return await client.run(lambda: stream.tell_events(after), stream.tell_live)
+            stream = ConversationStream(client, self._event_store, self._live_feed, view, conversation_id)
+            return await client.run(stream.tell_log, stream.tell_live)
 
     async def stream_own_conversations(self, request: web.Request) -> web.StreamResponse:
         """Follow all of the caller's conversations: their events after a position, then live; ids are positions."""
-        after, scope = resumed_after(request), scope_of(request)
+        after, scope = resumed_after(request, read_query(request, StreamQuery)), scope_of(request)
         known, found = await self._owned.owned(scope.tenant, scope.user, after)
         with self._client(request) as client:
             stream = OwnedStream(client, self._event_store, self._owners, self._by_position, scope)
@@ -98,11 +106,9 @@ class StreamHub:
         finally:
             self._clients.discard(client)
 
-    @staticmethod
-    def _route(path: str, handler: Handler) -> Route:
-        return Route(
-            method="GET", path=path, handler=handler, query=StreamQuery, media_type="text/event-stream", stream=True
-        )
+
+def _route(path: str, handler: Handler, query: type[StreamQuery]) -> Route:
+    return Route(method="GET", path=path, handler=handler, query=query, media_type="text/event-stream", stream=True)
 
 
 def _seq(event: StoredEvent) -> int:

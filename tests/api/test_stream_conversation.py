@@ -165,9 +165,15 @@ async def test_a_bad_last_event_id_is_named(here: Node, log: Log, cursor: str) -
 
 
 async def test_unknown_parameters_are_named(here: Node, log: Log) -> None:
-    async with here.stream(f"/v1/conversations/{log.id}/stream?view=messages") as reader:
-        assert reader.response.status == 422
-        assert [fault["field"] for fault in (await reader.response.json())["errors"]] == ["view"]
+    for path, field in (
+        (f"/v1/conversations/{log.id}/stream?look=messages", "look"),
+        (f"/v1/conversations/{log.id}/stream?view=rows", "view"),
+        (f"/v1/conversations/{log.id}/stream?view=messages&view=events", "view"),
+        ("/v1/stream?view=messages", "view"),
+    ):
+        async with here.stream(path) as reader:
+            assert reader.response.status == 422
+            assert [fault["field"] for fault in (await reader.response.json())["errors"]] == [field]
 
 
 async def test_a_path_that_is_no_uuid_is_absent(here: Node) -> None:

@@ -62,11 +62,17 @@ class Node:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, by: str = "ada", after: object = None, last_event_id: str | None = None
+        self,
+        path: str,
+        *,
+        by: str = "ada",
+        after: object = None,
+        last_event_id: str | None = None,
+        view: str | None = None,
     ) -> AsyncIterator[SseReader]:
         """Open a stream and read it."""
         headers = {"Authorization": f"Bearer {by}"} | ({"Last-Event-ID": last_event_id} if last_event_id else {})
-        query = {} if after is None else {"after": str(after)}
+        query = ({} if after is None else {"after": str(after)}) | ({} if view is None else {"view": view})
         async with self.session.get(self.url + path, headers=headers, params=query) as response:
             yield SseReader(response)
 
