@@ -59,7 +59,7 @@ class EventStoreDBEventStore:
 
     async def __aenter__(self) -> Self:
         try:
-            await self._head(min(self._patience, OPENING_SECONDS))
+            await self._head(min(self._patience, OPENING_SECONDS), quiet=True)
         except BaseException:  # a cancellation too: the channel would stay open
             await self.__aexit__()
             raise
@@ -96,7 +96,9 @@ class EventStoreDBEventStore:
         try:
             return Appended(expected + len(records), await self._appends.call(attempt))
         except WrongCurrentVersionError as error:
-            raise StreamMoved(stream, expected, await self._version(stream)) from error
+            if (actual := await self._version(stream)) == expected:  # less was there, and has come meanwhile
+                return await self.append(stream, events, expected)
+            raise StreamMoved(stream, expected, actual) from error
         except StreamIsDeletedError as error:
             raise StreamDeleted(stream) from error
         except (MaximumAppendSizeExceededError, BadRequestError) as error:
@@ -166,14 +168,14 @@ class EventStoreDBEventStore:
         """Return the position of the newest event of the server, 0 if there is none."""
         return await self._head(self._patience)
 
-    async def _head(self, patience: float) -> int:
+    async def _head(self, patience: float, *, quiet: bool = False) -> int:
         async def attempt(client: Client) -> list[RecordedEvent]:
             return await whole(
                 # of all streams, the server's own too: a checkpoint may lie beyond the newest event of ours
                 await client.read_all(backwards=True, limit=1, filter_exclude=(), timeout=patience)
             )
 
-        newest = await self._reads.call(attempt, patience=patience)
+        newest = await self._reads.call(attempt, patience=patience, quiet=quiet)
         return newest[0].commit_position or 0 if newest else 0
 
     async def _version(self, stream: str) -> int:

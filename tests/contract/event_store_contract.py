@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 
 
 class EventStoreContract(SubscriptionContract):
-    """One suite for all adapters; none may be told from another."""
+    """One suite for all adapters; none may be told from another.
+
+    It takes the store as it finds it: streams have names that nobody else has, positions count from its own start.
+    """
 
     async def test_l1_every_stream_counts_from_one_and_positions_grow_across_all(self, store: EventStore) -> None:
-        first, second = some_stream(), some_stream()
-        assert await store.head() == 0
+        first, second, start = some_stream(), some_stream(), await store.head()
         receipts = [
             await store.append(first, events(2), 0),
             await store.append(second, events(1), 0),
@@ -41,7 +43,7 @@ class EventStoreContract(SubscriptionContract):
         assert [receipt.seq for receipt in receipts] == [2, 1, 5]
         assert seqs(await store.read(first)) == [1, 2, 3, 4, 5]
         assert seqs(await store.read(second)) == [1]
-        everything = await store.read_all(0, limit=100)
+        everything = await store.read_all(start, limit=100)
         assert [one.position for one in everything] == sorted({one.position for one in everything})
         assert [one.stream for one in everything] == [first, first, second, first, first, first]
         assert [receipt.position for receipt in receipts] == [everything[n].position for n in (1, 2, 5)]
@@ -60,7 +62,7 @@ class EventStoreContract(SubscriptionContract):
         assert await store.read(some_stream()) == []
 
     async def test_what_was_appended_is_read_back_to_the_letter(self, store: EventStore) -> None:
-        stream = some_stream()
+        stream, start = some_stream(), await store.head()
         data = '{ "b": 1.50, "a":[1e400, -0,\t"ü\\u00fc🙂"], "a": null }'
         appended = NewEvent(uuid4(), "assistant_msg", data, '{"z":1,  "a":2}')
         receipt = await store.append(stream, [appended], 0)
@@ -68,21 +70,38 @@ class EventStoreContract(SubscriptionContract):
             stream, 1, receipt.position, appended.event_id, appended.type, appended.data, appended.metadata
         )
         assert await store.read(stream) == [stored]
-        assert await store.read_all(0, limit=1) == [stored]
+        assert await store.read_all(start, limit=1) == [stored]
         assert isinstance(stored.event_id, UUID)
 
     async def test_read_all_takes_the_next_of_the_wanted_streams(self, store: EventStore) -> None:
-        for stream in ("conversation-1", "summary-1", "conversation-2", "erasures", "summary-%"):
+        root, start = uuid4().hex, await store.head()
+        names = [f"{root}{name}" for name in ("conversation-1", "summary-1", "conversation-2", "erasures", "summary-%")]
+        for stream in names:
             await store.append(stream, events(1), 0)
-        everything = await store.read_all(0, limit=10)
-        assert [one.stream for one in await store.read_all(everything[0].position, limit=2)] == [
-            "summary-1",
-            "conversation-2",
-        ]
-        wanted = await store.read_all(0, limit=10, prefixes=["conversation-", "era"])
-        assert [one.stream for one in wanted] == ["conversation-1", "conversation-2", "erasures"]
-        assert [one.stream for one in await store.read_all(0, limit=10, prefixes=["summary-%"])] == ["summary-%"]
-        assert await store.read_all(await store.head(), limit=10) == []
+
+        async def streams(after: int, limit: int, *prefixes: str) -> list[str]:
+            wanted = [root + prefix for prefix in prefixes]
+            return [one.stream for one in await store.read_all(after, limit=limit, prefixes=wanted)]
+
+        [first] = await store.read(names[0])
+        assert await streams(start, 10) == names
+        assert await streams(first.position, 2) == names[1:3]
+        assert await streams(start, 10, "conversation-", "era") == [names[0], names[2], names[3]]
+        assert await streams(start, 10, "summary-%") == [names[4]]
+        assert await streams(start, 10, "conversation.", "(", "conversation-1$") == []
+        assert await streams(await store.head(), 10) == []
+
+    async def test_a_page_of_everything_has_no_more_than_was_asked_for(self, store: EventStore) -> None:
+        start = await store.head()
+        for _ in range(3):
+            await store.append(some_stream(), events(2), 0)
+        position, pages = start, []
+        while page := await store.read_all(position, limit=4):
+            pages.append(page)
+            position = page[-1].position
+        assert [len(page) for page in pages] == [4, 2]
+        assert [*pages[0], *pages[1]] == await store.read_all(start, limit=7)
+        assert await store.read_all(start, limit=0) == []
 
     async def test_l3_one_of_many_concurrent_appends_wins(self, store: EventStore) -> None:
         stream = some_stream()
@@ -128,7 +147,7 @@ class EventStoreContract(SubscriptionContract):
         assert seqs(await store.read(stream)) == [1, 2]
 
     async def test_l5_an_append_is_seen_whole_or_not_at_all(self, store: EventStore) -> None:
-        stream = some_stream()
+        stream, start = some_stream(), await store.head()
 
         async def write() -> None:
             for n in range(60):
@@ -138,7 +157,7 @@ class EventStoreContract(SubscriptionContract):
         lengths = set()
         while not writing.done():
             lengths.add(len(await store.read(stream)) % 3)
-            lengths.add(len(await store.read_all(0, limit=1_000)) % 3)
+            lengths.add(len(await store.read_all(start, limit=1_000)) % 3)
             await asyncio.sleep(0)
         await writing
         assert lengths == {0}
@@ -167,11 +186,12 @@ class EventStoreContract(SubscriptionContract):
         assert [len(await store.read(stream)) for stream in streams] == [2, 2, 2, 2, 0, 2, 2, 2, 2]
 
     async def test_an_append_of_nothing_and_a_forged_tombstone_are_refused(self, store: EventStore) -> None:
+        start = await store.head()
         with pytest.raises(ValueError, match="at least one"):
             await store.append(some_stream(), [], 0)
         with pytest.raises(ValueError, match="type"):
             await store.append(some_stream(), [NewEvent(uuid4(), STREAM_DELETED, "{}", "{}")], 0)
-        assert await store.head() == 0
+        assert await store.head() == start
 
     async def test_l11_any_json_text_can_be_stored_up_to_the_limit(self, store: EventStore) -> None:
         texts = [
@@ -183,9 +203,12 @@ class EventStoreContract(SubscriptionContract):
         ]
         assert len(texts[2].encode()) == MAX_EVENT_BYTES
         stream = some_stream()
-        await store.append(stream, [NewEvent(uuid4(), "tool_result", text, text) for text in texts], 0)
+        for n, text in enumerate(texts):
+            await store.append(stream, [NewEvent(uuid4(), "tool_result", text, json.dumps({"n": n}))], n)
+        await store.append(stream, [NewEvent(uuid4(), "tool_result", "{}", texts[0])], len(texts))
         stored = await store.read(stream)
-        assert [(one.data, one.metadata) for one in stored] == [(text, text) for text in texts]
+        assert [one.data for one in stored] == [*texts, "{}"]
+        assert stored[-1].metadata == texts[0]
 
     async def test_l13_two_writers_that_retry_never_lose_or_repeat(self, store: EventStore) -> None:
         stream = some_stream()
@@ -207,7 +230,7 @@ class EventStoreContract(SubscriptionContract):
         assert [text for text in texts if text.startswith("person")] == [f"person {n}" for n in range(40)]
 
     async def test_a_deleted_stream_is_empty_and_takes_no_more(self, store: EventStore) -> None:
-        stream, appended = some_stream(), events(3)
+        stream, appended, start = some_stream(), events(3), await store.head()
         await store.append(stream, appended, 0)
         await store.delete(stream)
         await store.delete(stream)
@@ -217,7 +240,7 @@ class EventStoreContract(SubscriptionContract):
                 await store.append(stream, events(1), expected)
         with pytest.raises(StreamDeleted):
             await store.append(stream, appended, 0)
-        [tombstone] = await store.read_all(0, limit=10)
+        [tombstone] = await store.read_all(start, limit=10)
         assert (tombstone.stream, tombstone.type, tombstone.data, tombstone.metadata) == (
             stream,
             STREAM_DELETED,

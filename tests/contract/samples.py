@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from domain.event_store import NewEvent, StreamDeleted, StreamMoved
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable
     from contextlib import AbstractAsyncContextManager
 
     from domain.event_store import Appended, Batch, EventStore, StoredEvent
 
-    OpenStore: TypeAlias = Callable[[], AbstractAsyncContextManager[EventStore]]
+
+class OpenStore(Protocol):
+    """Opens the store under test, which others may use as well; `patience` is how long it bears an outage."""
+
+    def __call__(self, *, patience: float = 15) -> AbstractAsyncContextManager[EventStore]: ...
+
 
 PATIENCE = 20.0
 """Seconds within which anything that a test waits for must have happened."""

@@ -17,4 +17,8 @@ class TestMemoryEventStore(EventStoreContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         store = MemoryEventStore()
-        return lambda: store
+
+        def opened(*, patience: float = 0) -> MemoryEventStore:
+            return store
+
+        return opened

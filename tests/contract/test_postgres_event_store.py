@@ -3,38 +3,96 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
-import time
-from contextlib import AsyncExitStack, aclosing
+import shutil
+import tempfile
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from uuid import uuid4
 
 import psycopg
 import pytest
 
-from domain.event_store import Appended, StoredEvent, StoreError, StreamMoved
+from domain.event_store import Appended, StoreError, StreamMoved
+from infra.embedded_postgres import EmbeddedPostgres
+from infra.migrations import migrate
 from infra.postgres_event_store import PostgresEventStore
-from tests.contract.event_store_contract import EventStoreContract
-from tests.contract.samples import PATIENCE, caught_up, event, events, outcome, seqs, some_stream, take
+from tests.contract.outage_contract import OutageContract
+from tests.contract.samples import caught_up, events, outcome, seqs, some_stream, take
+from tests.contract.server_contract import ServerContract
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from tests.contract.samples import OpenStore
 
-ROOT = Path(__file__).parents[2]
 TERMINATE_OTHERS = """
     select pg_terminate_backend(pid) from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid()
 """
 
 
-class TestPostgresEventStore(EventStoreContract):
+class TestPostgresEventStore(ServerContract):
+    @pytest.fixture
+    def address(self, database_url: str) -> str:
+        return database_url
+
     @pytest.fixture
     def open_store(self, database_url: str) -> OpenStore:
-        return lambda: PostgresEventStore(database_url)
+        return partial(PostgresEventStore, database_url)
+
+
+class PostgresFaults:
+    """A server of its own, which can be stopped, and loses connections."""
+
+    def __init__(self, server: EmbeddedPostgres) -> None:
+        self._server = server
+
+    async def stop(self) -> None:
+        self._server.stop()  # not a kill: what is left of a killed server may answer once more
+
+    async def start(self) -> None:
+        self._server.start()
+
+    async def drop_connections(self) -> None:
+        async with await psycopg.AsyncConnection.connect(self._server.dsn, autocommit=True) as connection:
+            await connection.execute(TERMINATE_OTHERS)
+
+    @asynccontextmanager
+    async def losing_acknowledgements(self) -> AsyncIterator[None]:
+        async def drop_for_ever() -> NoReturn:
+            while True:
+                await self.drop_connections()
+                await asyncio.sleep(0.05)
+
+        dropping = asyncio.create_task(drop_for_ever())
+        yield
+        dropping.cancel()
+        await asyncio.wait({dropping})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedPostgres]:
+    home = Path(tempfile.mkdtemp(prefix="rejoinder-outages-"))
+    home.chmod(0o711)  # root's server runs as another user
+    server = EmbeddedPostgres(home)
+    try:
+        asyncio.run(migrate(server.start()))
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(home)
+
+
+class TestPostgresOutages(OutageContract):
+    @pytest.fixture
+    def faults(self, server: EmbeddedPostgres) -> PostgresFaults:
+        return PostgresFaults(server)
+
+    @pytest.fixture
+    def open_store(self, server: EmbeddedPostgres) -> OpenStore:
+        return partial(PostgresEventStore, server.dsn)
 
 
 @pytest.fixture
@@ -55,43 +113,6 @@ async def test_appends_that_arrive_together_share_their_commits(
     await asyncio.gather(*(store.append(some_stream(), events(2), 0) for _ in range(200)))
     cursor = await admin.execute("select count(*), count(distinct xmin::text) from log.events")
     assert await cursor.fetchone() in [(400, 1), (400, 2)]
-
-
-async def test_l6_events_of_several_processes_are_seen_once_and_in_order(database_url: str) -> None:
-    async with AsyncExitStack() as stack:
-        stores = [await stack.enter_async_context(PostgresEventStore(database_url)) for _ in range(3)]
-
-        async def write(store: PostgresEventStore, stream: str) -> None:
-            for n in range(20):
-                await store.append(stream, events(2), 2 * n)
-
-        readers = [take(store.subscribe(0), 3 * 8 * 40) for store in stores]
-        writers = [write(store, some_stream()) for store in stores for _ in range(8)]
-        *seen, _ = await asyncio.gather(*readers, asyncio.gather(*writers))
-        log = await stores[0].read_all(0, limit=10_000)
-        assert [one.position for one in log] == list(range(1, 3 * 8 * 40 + 1))
-        assert seen == [log, log, log]
-
-
-async def test_l4_lost_connections_lose_and_repeat_nothing(
-    store: PostgresEventStore, admin: psycopg.AsyncConnection
-) -> None:
-    appends = 60
-
-    async def write(stream: str) -> None:
-        for n in range(appends):
-            assert (await store.append(stream, events(2), 2 * n)).seq == 2 * n + 2
-
-    async with aclosing(store.subscribe(0)) as live:
-        await caught_up(live)
-        writing = asyncio.gather(*(write(some_stream()) for _ in range(8)))
-        seen: list[StoredEvent] = []
-        while len(seen) < 8 * 2 * appends:
-            if not writing.done():
-                await admin.execute(TERMINATE_OTHERS)
-            seen += await take(live, 40)
-        await writing
-    assert seen == await store.read_all(0, limit=10_000)
 
 
 async def test_a_cancelled_append_leaves_its_neighbours_alone(store: PostgresEventStore) -> None:
@@ -126,41 +147,6 @@ async def test_a_lost_notification_delays_no_longer_than_the_safety_poll(
         )
         async with asyncio.timeout(5):
             assert seqs(await take(batches, 1)) == [1]
-
-
-async def test_a_listener_that_lost_its_connection_reads_what_it_missed(
-    store: PostgresEventStore, admin: psycopg.AsyncConnection
-) -> None:
-    stream = some_stream()
-    async with aclosing(store.subscribe_stream(stream, 0)) as batches:
-        await caught_up(batches)
-        for n in range(5):
-            await admin.execute(TERMINATE_OTHERS)
-            await store.append(stream, events(1), n)
-            assert seqs(await take(batches, 1)) == [n + 1]
-
-
-async def test_l12_a_stopped_process_does_not_stop_the_appends_of_others(
-    store: PostgresEventStore, database_url: str, tmp_path: Path
-) -> None:
-    writer = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.crash.log_writer", database_url, str(tmp_path / "journal"), cwd=ROOT
-    )
-    slowest = 0.0
-    try:
-        async with aclosing(store.subscribe(0)) as batches:
-            for _ in range(30):
-                await take(batches, 100)  # it is at work
-                writer.send_signal(signal.SIGSTOP)
-                began = time.monotonic()
-                async with asyncio.timeout(PATIENCE):
-                    await store.append(some_stream(), [event()], 0)
-                slowest = max(slowest, time.monotonic() - began)
-                writer.send_signal(signal.SIGCONT)
-    finally:
-        writer.kill()
-        await writer.wait()
-    assert slowest < 2, "an append had to wait for the stopped process"
 
 
 async def test_an_outage_is_borne_for_a_while_and_then_an_error(

@@ -1,7 +1,8 @@
 """A process that appends to a few hot streams, with conflicts and repeats, and keeps a journal of what it was told.
 
-``python -m tests.crash.log_writer DSN JOURNAL [JOURNAL_OF_A_DEAD_PROCESS]`` runs until it is killed. A line of the
-journal is a `Note` as JSON, written before an append ("intended") and after it ("acknowledged", "moved").
+``python -m tests.crash.log_writer ADDRESS STREAMS JOURNAL [JOURNAL_OF_A_DEAD_PROCESS]`` runs until it is killed. The
+address is EventStoreDB's or PostgreSQL's, the streams are named by what their names begin with. A line of the journal
+is a `Note` as JSON, written before an append ("intended") and after it ("acknowledged", "moved").
 """
 
 from __future__ import annotations
@@ -12,14 +13,20 @@ import os
 import random
 import sys
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import UUID, uuid4
 
 from domain.event_store import Appended, NewEvent, StoreError, StreamMoved
+from infra.eventstoredb import EventStoreDBEventStore
 from infra.postgres_event_store import PostgresEventStore
 
-STREAMS = [f"conversation-{n}" for n in range(24)]
+STREAMS = 24
 WRITERS = 16
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from domain.event_store import EventStore
 
 
 class Note(NamedTuple):
@@ -44,11 +51,11 @@ def read_journal(path: Path) -> list[Note]:
 class Writer:
     """Appends and notes; `heads` is what it believes of the streams' versions."""
 
-    def __init__(self, store: PostgresEventStore, journal: Path) -> None:
+    def __init__(self, store: EventStore, streams: str, journal: Path) -> None:
         self._store = store
         self._journal = os.open(journal, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         self._notes: list[Note] = []
-        self._heads = dict.fromkeys(STREAMS, 0)
+        self._heads = {f"{streams}-{n}": 0 for n in range(STREAMS)}
 
     async def append(self, stream: str, expected: int, ids: tuple[str, ...]) -> Appended | None:
         """Append events of these ids; None if the store refused or could not be reached for long."""
@@ -69,7 +76,7 @@ class Writer:
     async def write_for_ever(self) -> None:
         """Append, sometimes with a wrong expectation, twice at once, pipelined, or again what succeeded long ago."""
         while True:
-            dice, stream = random.random(), random.choice(STREAMS)
+            dice, stream = random.random(), random.choice(list(self._heads))
             ids = tuple(str(uuid4()) for _ in range(random.choice((1, 1, 1, 2, 3))))
             expected = max(0, self._heads[stream] + (random.choice((-2, -1, 1)) if random.random() < 0.1 else 0))
             if dice < 0.06 and self._notes:
@@ -91,10 +98,17 @@ class Writer:
             self._notes.append(note)
 
 
-async def main(dsn: str, journal: Path, dead: Path | None) -> None:
+def opened(address: str, patience: float) -> AbstractAsyncContextManager[EventStore]:
+    """Return the store at an address, to be entered."""
+    if address.startswith("esdb"):
+        return EventStoreDBEventStore(address, patience=patience)
+    return PostgresEventStore(address, patience=patience)
+
+
+async def main(address: str, streams: str, journal: Path, dead: Path | None) -> None:
     """Settle what a dead process left unknown, as a restarted process would, then write for ever."""
-    async with PostgresEventStore(dsn, patience=60) as store:
-        writer = Writer(store, journal)
+    async with opened(address, patience=60) as store:
+        writer = Writer(store, streams, journal)
         if dead is not None:
             left = read_journal(dead)
             known = {note.ids for note in left if note.kind != "intended"}
@@ -105,4 +119,4 @@ async def main(dsn: str, journal: Path, dead: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]) if len(sys.argv) > 3 else None))
+    asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]) if len(sys.argv) > 4 else None))

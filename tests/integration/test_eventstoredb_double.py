@@ -393,7 +393,7 @@ async def test_who_has_no_password_or_a_wrong_one_is_refused(tmp_path: Path) -> 
 
 
 async def test_a_process_that_was_killed_has_every_acknowledged_append(tmp_path: Path) -> None:
-    async with DoubleProcess(tmp_path / "log") as process:
+    with DoubleProcess(tmp_path / "log") as process:
         async with connected(process.uri) as client:
             receipt = await append(client, "s", 3)
             await process.control.add(Fault("append", "before", "INTERNAL"), 2)
@@ -401,10 +401,10 @@ async def test_a_process_that_was_killed_has_every_acknowledged_append(tmp_path:
                 await append(client, "s")
             standing = await process.control.standing()
             assert (standing["faults"], standing["calls"]["append"]) == (0, 3)
-        await process.kill()
+        process.kill()
         with (tmp_path / "log").open("ab") as log:
             log.write(b'[[4000, "torn')
-        await process.start()
+        process.start()
         async with connected(process.uri) as client:
             assert await reconnected(client, "s") == [0, 1, 2]
             assert await client.get_commit_position() == receipt

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import subprocess
 import sys
 from pathlib import Path
 from typing import Self
@@ -10,7 +10,6 @@ from typing import Self
 from tests.support.eventstoredb.control import Control
 
 ROOT = Path(__file__).parents[3]
-START_S = 60
 
 
 class DoubleProcess:
@@ -19,32 +18,35 @@ class DoubleProcess:
     def __init__(self, data: Path) -> None:
         self.uri, self.control = "", Control("")
         self._data, self._port = data, 0
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[str] | None = None
 
-    async def __aenter__(self) -> Self:
-        await self.start()
+    def __enter__(self) -> Self:
+        self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.kill()
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
-    async def start(self) -> None:
-        """Start it and wait until it listens."""
+    def start(self) -> None:
+        """Start it and wait until it listens, a second or two."""
         arguments = ["--port", str(self._port), "--data", str(self._data)]
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.support.eventstoredb", *arguments),
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.eventstoredb", *arguments],
             cwd=ROOT,
-            stdout=asyncio.subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stdout is not None
-        async with asyncio.timeout(START_S):
-            line = (await self._process.stdout.readline()).decode().split()
-        assert line, "the double did not start"
+        line = self._process.stdout.readline().split()
+        assert line, f"the double ended with {self._process.wait()}"
         self.uri, self.control = line[1], Control(line[-1])
         self._port = int(self.uri.removeprefix("esdb://127.0.0.1:").partition("?")[0])
 
-    async def kill(self) -> None:
+    def kill(self) -> None:
         """Kill it with SIGKILL, if it runs."""
-        if self._process is not None and self._process.returncode is None:
+        if self._process is not None:
             self._process.kill()
-            await self._process.wait()
+            self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
