@@ -2,77 +2,58 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import time
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.support.model_script import call, calls, gate, says
-from tests.support.process import serve
-from tests.support.system import of_type, system_over, types
+from tests.support.system import of_type, types
+from tests.support.workers import front, workers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
-
     from tests.support.model_server import ModelServer
-    from tests.support.process import Served
     from tests.support.system import System
+    from tests.support.workers import Workers
+
+__all__ = ["front", "workers"]
+
+TAKEN_OVER_S = 10.0
+AT_ONCE_S = 2.0
+"""A fraction of a second, on a machine that has something else to do."""
 
 
-@pytest.fixture
-async def front(database_url: str, model_server: ModelServer) -> AsyncIterator[System]:
-    """The roles that are not killed."""
-    async with system_over(database_url, model_server, ["api", "projector"]) as system:
-        yield system
-
-
-def a_worker(database_url: str, model_server: ModelServer) -> AbstractAsyncContextManager[Served]:
-    """A worker in a process of its own."""
-    return serve(
-        *("--role", "worker"),
-        database_url=database_url,
-        model="openai/scripted",
-        model_api_base=model_server.url,
-        model_api_key="sk-scripted",
-        tools="tests.support.agent_tools",
-        log_level="ERROR",
-    )
-
-
-async def kill(worker: Served) -> None:
-    """End a worker as a crash does."""
-    os.kill(worker.process.pid, signal.SIGKILL)
-    await worker.process.wait()
-
-
-async def test_t3_a_turn_goes_on_after_its_worker_was_killed_while_the_model_spoke(
-    database_url: str, model_server: ModelServer, front: System
+async def test_t3_another_worker_goes_on_within_ten_seconds_after_one_was_killed_while_the_model_spoke(
+    front: System, workers: Workers, model_server: ModelServer
 ) -> None:
     model_server.expect(says("Half a ", gate("never")), says("A whole reply"))
-    async with a_worker(database_url, model_server) as first:
+    async with workers.one() as first:
         conversation = await front.start("Hello")
         await model_server.requests(1, timeout_s=30)
-        await kill(first)
-    async with a_worker(database_url, model_server):
-        events = await conversation.turn_ends()
+        async with workers.one():
+            killed = time.monotonic()
+            await first.kill()
+            await model_server.requests(2, timeout_s=30)
+            took_s = model_server.received[1].arrived_at - killed
+            events = await conversation.turn_ends()
     assert types(events)[2:] == ["turn_started", "turn_resumed", "assistant_msg", "turn_ended"]
     assert of_type(events, "assistant_msg")[0]["content"][0]["text"] == "A whole reply"
     assert [request.body["messages"] for request in model_server.received] == [
         [{"role": "user", "content": "Hello"}]
     ] * 2
+    print(f"taken over {took_s:.2f} s after the death")
+    assert took_s < TAKEN_OVER_S
 
 
 async def test_t4_a_call_runs_again_under_the_same_id_and_the_model_is_not_asked_to_choose_again(
-    database_url: str, model_server: ModelServer, front: System
+    front: System, workers: Workers, model_server: ModelServer
 ) -> None:
     model_server.expect(says(calls(call("too_slow", {}, index=0), call("wait_for", {"gate": "x"}, index=1))))
-    async with a_worker(database_url, model_server) as first:
+    async with workers.one() as first:
         conversation = await front.start("Go")
         await conversation.until(lambda seen: "tool_result" in types(seen))
-        await kill(first)
-    async with a_worker(database_url, model_server):
+        await first.kill()
+    await workers.expire_leases()
+    async with workers.one():
         events = await conversation.until(lambda seen: "turn_resumed" in types(seen))
         assert types(events).count("tool_call") == 2
         assert len(model_server.received) == 1
@@ -85,15 +66,20 @@ async def test_t4_a_call_runs_again_under_the_same_id_and_the_model_is_not_asked
     assert len(results) == 2
 
 
-async def test_t7_a_worker_that_is_told_to_stop_hands_back_and_the_next_one_needs_no_take_over(
-    database_url: str, model_server: ModelServer, front: System
+async def test_t7_a_worker_that_is_told_to_stop_hands_back_at_once_and_the_next_one_needs_no_take_over(
+    front: System, workers: Workers, model_server: ModelServer
 ) -> None:
     model_server.expect(says("Half a ", gate("never")), says("A whole reply"))
-    async with a_worker(database_url, model_server) as first:
+    async with workers.one() as first:
         conversation = await front.start("Hello")
         await model_server.requests(1, timeout_s=30)
-        first.process.send_signal(signal.SIGTERM)
-        assert await first.process.wait() == 0
-    async with a_worker(database_url, model_server):
-        events = await conversation.turn_ends()
+        async with workers.one():
+            first.signal(signal.SIGTERM)
+            handed_back = await model_server.closed(0, timeout_s=30)
+            await model_server.requests(2, timeout_s=30)
+            took_s = model_server.received[1].arrived_at - handed_back
+            events = await conversation.turn_ends()
+            await first.gone()
     assert types(events)[2:] == ["turn_started", "assistant_msg", "turn_ended"]
+    print(f"taken over {took_s:.3f} s after the hand-back")
+    assert took_s < AT_ONCE_S

@@ -1,0 +1,87 @@
+"""Processes with the role `worker` for tests that kill or stop them, and what such tests look at."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.support.system import of_type, system_over, types
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from tests.support.forked import Forked, Forker
+    from tests.support.model_server import ModelServer
+    from tests.support.system import Event, System
+
+
+@pytest.fixture
+async def front(database_url: str, model_server: ModelServer) -> AsyncIterator[System]:
+    """The roles that nothing happens to."""
+    async with system_over(database_url, model_server, ["api", "projector"]) as system:
+        yield system
+
+
+class Workers:
+    """Starts workers over one database and one model server, with the tools of `file_tools`."""
+
+    def __init__(self, forker: Forker, database_url: str, model_server: ModelServer) -> None:
+        self._forker, self._database_url, self._model_server = forker, database_url, model_server
+
+    def one(self, role: str = "worker", **settings: str) -> AbstractAsyncContextManager[Forked]:
+        """A process of its own."""
+        given = {
+            "database_url": self._database_url,
+            "port": "0",
+            "model": "openai/scripted",
+            "model_api_base": self._model_server.url,
+            "model_api_key": "sk-scripted",
+            "tools": "tests.support.agent_tools,tests.support.file_tools",
+            "log_level": "ERROR",
+        }
+        return self._forker.serve("--role", role, **(given | settings))
+
+    async def expire_leases(self) -> None:
+        """Let the claims of the dead end now, for those who have not got the time."""
+        async with self.connection() as connection:
+            await connection.execute("update agenda set hold_until = clock_timestamp() where claimed_by is not null")
+            await connection.execute("select pg_notify('agenda', '0')")
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[psycopg.AsyncConnection]:
+        """Lend a connection to the database."""
+        async with await psycopg.AsyncConnection.connect(self._database_url, autocommit=True) as connection:
+            yield connection
+
+
+@pytest.fixture
+def workers(forker: Forker, database_url: str, model_server: ModelServer) -> Workers:
+    """A way to start workers."""
+    return Workers(forker, database_url, model_server)
+
+
+def assert_paid_once(events: list[Event]) -> None:
+    """Every message was answered by one turn, every turn has one end and each step one reply, every call one result."""
+    answered = [one for started in of_type(events, "turn_started") for one in started["answers"]]
+    assert len(answered) == len(set(answered)), "a message was answered twice"
+    ended = [one["turn"] for one in of_type(events, "turn_ended")]
+    assert ended == [one["turn"] for one in of_type(events, "turn_started")], "turns and their ends"
+    steps = [(one["turn"], one["step"]) for one in of_type(events, "assistant_msg")]
+    assert len(steps) == len(set(steps)), "a step has two replies"
+    results = [one["tool_call_id"] for one in of_type(events, "tool_result")]
+    assert sorted(results) == sorted(one["tool_call_id"] for one in of_type(events, "tool_call"))
+    asked = [one["tool_call_id"] for one in of_type(events, "resolution")]
+    assert len(asked) == len(set(asked)), "a question has two answers"
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert types(events)[0] == "conversation_started"
+
+
+def runs_noted(path: Path) -> list[dict[str, Any]]:
+    """Return what tools of `file_tools` noted in a file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
