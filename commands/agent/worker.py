@@ -28,8 +28,8 @@ SHORTEST_SLEEP_S = 0.02
 LONGEST_SLEEP_S = 5.0
 UNAVAILABLE_PAUSE_S = 1.0
 SWEEP_EVERY_S = 60.0
-DEADLINES_EVERY_S = 0.25
-DEADLINES_BESIDE = 16
+DEADLINES_EVERY_S = 0.1
+DEADLINES_BESIDE = 32
 """While there is no free slot deadlines are looked for this often, and so many kept at a time."""
 DRAIN_S = 6.5
 """How long what runs may take to come to its next durable event when the worker stops, …"""
