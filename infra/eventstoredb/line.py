@@ -59,10 +59,13 @@ class Line:
         self._under_way = 0
         self._idle = asyncio.Event()
 
-    async def call(self, attempt: Callable[[Client], Awaitable[T]], *, patience: float | None = None) -> T:
+    async def call(
+        self, attempt: Callable[[Client], Awaitable[T]], *, patience: float | None = None, quiet: bool = False
+    ) -> T:
         """Repeat `attempt` through an outage, with jittered pauses, for `patience` seconds; then raise `StoreError`.
 
-        The server's `ANSWERS` come through as they are; a refused user or password is a `StoreError` at once.
+        The server's `ANSWERS` come through as they are. What does not pass by itself, such as a wrong password, is a
+        `StoreError` at once. The first loss is logged unless `quiet`.
         """
         self._under_way += 1
         reason = "it does not answer"
@@ -77,7 +80,9 @@ class Line:
                     except ANSWERS:
                         raise
                     except LOSSES as error:
-                        reason = self._outage(error, quiet=pause > FIRST_PAUSE_SECONDS)
+                        reason = self._outage(error)
+                        if pause == FIRST_PAUSE_SECONDS and not quiet:
+                            logger.warning("EventStoreDB is away: %s", reason, extra={"action": "store_retry"})
                         if isinstance(error, (NodeIsNotLeaderError, ServiceUnavailableError)):
                             lost = used
                     await asyncio.sleep(pause * random.uniform(0.5, 1))
@@ -119,7 +124,8 @@ class Line:
         if self._connection:
             await self._client.close()
 
-    def _outage(self, error: Exception, *, quiet: bool) -> str:
+    def _outage(self, error: Exception) -> str:
+        """Return what is the matter, for as long as it may pass by itself; raise what it means otherwise."""
         if self._closed:
             raise StoreError("the event store was closed") from error
         if isinstance(error, RefusedErrors) or status_of(error) in REFUSALS:
@@ -127,8 +133,8 @@ class Line:
         if is_invalid_position(error):
             raise InvalidPosition from error
         reason = in_short(error)
-        if not quiet:
-            logger.warning("EventStoreDB is away: %s", reason, extra={"action": "store_retry"})
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            raise StoreError("EventStoreDB's certificate is not trusted: name its authority by tlscafile") from error
         return reason
 
 
