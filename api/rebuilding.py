@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from infra.leases import Leases
 from infra.ordered_log import PostgresOrderedLog
+from infra.postgres_event_store import PostgresEventStore
+from infra.staged_log import staged_for_oneself, staged_in
 from projections.rebuild.run import Workshop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from api.app import Stores
+    from domain.event_store import EventStore
+    from infra.database import Database
     from projections.rebuild.ordered_log import OrderedLog
 
 
 def workshop_of(stores: Stores) -> Workshop:
     """Return what a rebuild works with."""
+    opening = partial(open_log, stores.database, stores.event_store)
+    return Workshop(stores.database, Leases(stores.database), stores.event_store, opening)
 
-    @asynccontextmanager
-    async def open_log(schema: str | None) -> AsyncIterator[OrderedLog]:
-        yield PostgresOrderedLog(stores.database)
 
-    return Workshop(stores.database, Leases(stores.database), stores.event_store, open_log)
+@asynccontextmanager
+async def open_log(database: Database, store: EventStore, schema: str | None) -> AsyncIterator[OrderedLog]:
+    """Open the log by streams: a copy of it (in `schema`, None: for this block) unless it is in this database."""
+    if isinstance(store, PostgresEventStore):
+        yield PostgresOrderedLog(database)
+    elif schema is not None:
+        async with staged_in(database, store, schema) as log:
+            yield log
+    else:
+        async with staged_for_oneself(database, store) as log:
+            yield log

@@ -13,7 +13,7 @@ from projections.rebuild.ordered_log import Slice
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from infra.database import Database
+    from projections.convoys import Connections
 
 LOG = sql.SQL("log.events")
 PAGE_EVENTS = 250
@@ -38,7 +38,7 @@ PATIENCE: LiteralString = "set local idle_in_transaction_session_timeout = '5min
 class PostgresOrderedLog:
     """An `OrderedLog` over a table of events with an index on (stream, seq); each slice is read in one snapshot."""
 
-    def __init__(self, database: Database, table: sql.Composable = LOG) -> None:
+    def __init__(self, database: Connections, table: sql.Composable = LOG) -> None:
         self._database, self._table = database, table
 
     async def slices(self, events: int) -> list[Slice]:

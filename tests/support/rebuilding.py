@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from api.rebuilding import open_log
 from infra.leases import Leases
-from infra.ordered_log import PostgresOrderedLog
 from projections.rebuild.run import Workshop
 from projections.verify import verify
 from tests.support.projecting import fold_whole
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
 
     from projections.projection import Projection, Row
-    from projections.rebuild.ordered_log import OrderedLog
     from tests.support.read_side import ReadSide
 
 TRACES = (
@@ -30,17 +29,18 @@ TRACES = (
 def workshop(read_side: ReadSide) -> Workshop:
     """Return what a rebuild of these works with."""
 
-    @asynccontextmanager
-    async def open_log(schema: str | None) -> AsyncIterator[OrderedLog]:
-        yield PostgresOrderedLog(read_side.database)
-
-    return Workshop(read_side.database, Leases(read_side.database), read_side.store, open_log)
+    return Workshop(
+        read_side.database,
+        Leases(read_side.database),
+        read_side.store,
+        partial(open_log, read_side.database, read_side.store),
+    )
 
 
 async def differences(read_side: ReadSide, *projections: Projection) -> list[str]:
     """Check projections (all) and return what differs, each in its words."""
-    log = PostgresOrderedLog(read_side.database)
-    verdicts = await verify(read_side.database, log, projections or read_side.projections)
+    async with workshop(read_side).open_log(None) as log:
+        verdicts = await verify(read_side.database, log, projections or read_side.projections)
     assert sum(verdict.differences for verdict in verdicts) == sum(len(verdict.shown) for verdict in verdicts)
     return [str(difference) for verdict in verdicts for difference in verdict.shown]
 
