@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from api.http import build_app
+from api.rebuilder import Rebuilder
+from api.rebuilding import workshop_of
 from api.resources import Resources
 from api.server import listening
 from api.streams.hub import StreamHub
@@ -39,7 +41,7 @@ from infra.scopes import KeysScopeResolver
 from infra.settings import POSTGRES, SettingsError, variable
 from infra.tool_loader import load_tools
 from projections.projector import Projector
-from projections.schema import ensure_schema
+from projections.schema import ensure_schema, refuse_outdated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine
@@ -99,6 +101,9 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
     tasks: list[asyncio.Task[None]] = []
     async with AsyncExitStack() as stack:
         stores = await stack.enter_async_context(opened_stores(settings))
+        if settings.projection_upgrade == "refuse":
+            async with stores.database.connection() as connection:
+                await refuse_outdated(connection, stores.projections)
         clock = await stack.enter_async_context(Clock(stores.database))
         live = await stack.enter_async_context(PostgresLiveTurns(stores.database))
         conversations = Conversations(
@@ -106,8 +111,10 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
         )
         if "projector" in roles:
             projector = Projector(stores.event_store, stores.database, Leases(stores.database), stores.projections)
-            tasks.append(asyncio.create_task(_kept_up(projector.run), name="projector"))
-            stack.push_async_callback(_stop, tasks[-1])
+            rebuilder = Rebuilder(settings, stores.dsn, workshop_of(stores), stores.projections)
+            for name, run in (("projector", projector.run), ("rebuilder", rebuilder.run)):
+                tasks.append(asyncio.create_task(_kept_up(run), name=name))
+                stack.push_async_callback(_stop, tasks[-1])
         if "worker" in roles:
             litellm = LiteLLMModel(
                 api_base=settings.model_api_base,
@@ -133,7 +140,16 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
         url = None
         if "api" in roles:
             feed = await stack.enter_async_context(LiveFeed(stores.database))
-            resources = Resources(settings, keys, stores.event_store, stores.database, conversations, live, toolset)
+            resources = Resources(
+                settings,
+                keys,
+                stores.event_store,
+                stores.database,
+                conversations,
+                live,
+                toolset,
+                stores.projections,
+            )
             hub = StreamHub(stores.event_store, conversations, feed, PostgresOwnedConversations(stores.database))
             app = build_app(resources, hub.routes())
             app.on_shutdown.append(hub.close)

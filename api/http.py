@@ -10,9 +10,21 @@ from api.auth import authenticate
 from api.correlation import correlate, name_request
 from api.cors import allow_origin, answer_preflights
 from api.problems import answer_problems, note_start
+from api.readiness import STATUSES, Statuses
 from api.reading import follow_positions
 from api.resources import RESOURCES
-from api.routes import conversations, documentation, events, health, messages, operations, page, tool_calls, usage
+from api.routes import (
+    conversations,
+    documentation,
+    events,
+    health,
+    messages,
+    operations,
+    page,
+    rebuilds,
+    tool_calls,
+    usage,
+)
 from api.routing import RouteTable
 from api.telemetry import TELEMETRY, Telemetry
 
@@ -29,6 +41,7 @@ ROUTES: tuple[Route, ...] = (
     *events.ROUTES,
     *usage.ROUTES,
     *operations.ROUTES,
+    *rebuilds.ROUTES,
     *health.ROUTES,
     *documentation.ROUTES,
     *page.ROUTES,
@@ -43,6 +56,7 @@ def build_app(resources: Resources, more: Iterable[Route] = ()) -> web.Applicati
     )
     app[RESOURCES] = resources
     app[TELEMETRY] = Telemetry()
+    app[STATUSES] = Statuses(resources)
     RouteTable((*ROUTES, *more)).add_to(app)
     app.cleanup_ctx.append(follow_positions)
     app.on_response_prepare.extend((note_start, name_request, allow_origin, _be_private))

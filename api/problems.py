@@ -27,6 +27,10 @@ from commands.ports import NotCaughtUp, TooManyRaces
 from domain import errors
 from domain.event_store import StoreError
 from infra.database import DatabaseUnavailable
+from projections.parked import ConversationParked
+from projections.rebuild.jobs import OlderCode, RebuildRunning
+from projections.schema import ProjectionMismatch
+from projections.versions import OtherVersion
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
@@ -85,6 +89,11 @@ KINDS: dict[type[BaseException], Kind] = {
     # races and outages
     TooManyRaces: Kind("contended", 503, "Too many writers at once", None, _SOON),
     NotCaughtUp: Kind("behind", 503, "The read model is behind", None, _SOON),
+    ConversationParked: Kind("parked", 503, "The read model has parked the conversation", None, _SOON),
+    ProjectionMismatch: Kind("other-version", 409, "The read model is of another version"),
+    OtherVersion: Kind("rebuilding", 503, "The read model is being rebuilt", None, _SOON),
+    RebuildRunning: Kind("rebuilding", 409, "A rebuild is under way"),
+    OlderCode: Kind("other-version", 409, "The read model is of another version"),
     Unready: Kind("unready", 503, "Not ready", None, _SOON),
     StoreError: _OUTAGE,
     DatabaseUnavailable: _OUTAGE,

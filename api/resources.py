@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from projections.catalog import PROJECTIONS
+
 if TYPE_CHECKING:
     from commands.conversations import Conversations
     from commands.ports import Partials
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from infra.database import Database
     from infra.keys import ApiKeys
     from infra.settings import Settings
+    from projections.projection import Projection
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class Resources:
     conversations: Conversations
     partials: Partials
     toolset: Toolset
+    projections: tuple[Projection, ...] = PROJECTIONS
 
 
 RESOURCES: web.AppKey[Resources] = web.AppKey("resources")

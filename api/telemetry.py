@@ -20,6 +20,13 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 PARTS = ("log", "database", "projections")
 UNKNOWN = "(none)"
+PROJECTIONS = {
+    "lag_events": "Events to be projected; NaN from 1,000 on, or if it never ran.",
+    "lag_seconds": "Age of the oldest event to be projected; NaN if it never ran.",
+    "position": "Position of the log up to which it is projected.",
+    "parked": "Conversations whose events wait, for one of them could not be projected.",
+    "generation": "How often it was built.",
+}
 
 
 class Telemetry:
@@ -50,16 +57,14 @@ class Telemetry:
             "Position of the newest event; its rate is that of appends.",
             registry=self.registry,
         )
-        self._lag_events = Gauge(
-            "rejoinder_projection_lag_events",
-            "Events to be projected; NaN from 1,000 on.",
-            ("projection",),
-            registry=self.registry,
-        )
-        self._lag_seconds = Gauge(
-            "rejoinder_projection_lag_seconds",
-            "Age of the oldest event to be projected.",
-            ("projection",),
+        self._projections = {
+            field: Gauge(f"rejoinder_projection_{field}", meaning, ("projection",), registry=self.registry)
+            for field, meaning in PROJECTIONS.items()
+        }
+        self._status = Gauge(
+            "rejoinder_projection_status",
+            "1 for the status that the projection has.",
+            ("projection", "status"),
             registry=self.registry,
         )
 
@@ -86,9 +91,11 @@ class Telemetry:
             self._ready.labels(part).set(part not in found.unready)
         if found.head is not None:
             self._log_position.set(found.head)
+        self._status.clear()
         for projection in found.projections:
-            for gauge, lag in ((self._lag_events, "lag_events"), (self._lag_seconds, "lag_seconds")):
-                value = projection[lag]
+            self._status.labels(projection["name"], projection["status"]).set(1)
+            for field, gauge in self._projections.items():
+                value = projection[field]
                 gauge.labels(projection["name"]).set(math.nan if value is None else value)
 
     def exposition(self) -> bytes:

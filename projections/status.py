@@ -27,7 +27,7 @@ left join (select projection, count(*) as parked from parked group by projection
 left join (select projection, min(position) as skipped_position from skipped group by projection) as skips
     on skips.projection = name
 left join lateral (
-    select concat('parked ', conversation_id, ' at event ', seq, ': ', parked.error) as error
+    select concat('parked at a ', type, ': ', parked.error) as error
     from parked where projection = name order by since desc limit 1
 ) as newest on true
 order by name

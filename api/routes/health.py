@@ -9,7 +9,6 @@ from pydantic import BaseModel
 
 from api.answers import json_answer
 from api.readiness import standing
-from api.resources import resources
 from api.routing import Route
 
 
@@ -20,10 +19,14 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Which of ``log``, ``database`` and ``projections`` are not fit to work, and why."""
+    """Which of ``log``, ``database`` and ``projections`` are not fit to work, and why.
+
+    `degraded` names read models that are paused or have conversations parked: what they show is old, the rest works.
+    """
 
     status: Literal["ready", "unready"]
     unready: dict[str, str]
+    degraded: dict[str, str] = {}
 
 
 async def healthz(_request: web.Request) -> web.Response:
@@ -33,9 +36,11 @@ async def healthz(_request: web.Request) -> web.Response:
 
 async def readyz(request: web.Request) -> web.Response:
     """Say whether log and database answer and the read models keep up; 503 naming those that don't."""
-    if unready := (await standing(resources(request))).unready:
-        return json_answer(Readiness(status="unready", unready=unready), 503, {hdrs.RETRY_AFTER: "1"})
-    return json_answer(Readiness(status="ready", unready={}))
+    found = await standing(request.app)
+    readiness = Readiness(
+        status="unready" if found.unready else "ready", unready=found.unready, degraded=found.degraded
+    )
+    return json_answer(readiness, 503, {hdrs.RETRY_AFTER: "1"}) if found.unready else json_answer(readiness)
 
 
 ROUTES: tuple[Route, ...] = (

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from api.routing import Route
+    from projections.projection import Projection
 
 KEYS = {
     "ada": ("acme", "ada", frozenset[Any]()),
@@ -120,16 +121,22 @@ class Answer:
 
 @asynccontextmanager
 async def running(
-    database_url: str, *, keys: ApiKeys | None, more: Sequence[Route] = (), projecting: bool = True, **settings: Any
+    database_url: str,
+    *,
+    keys: ApiKeys | None,
+    more: Sequence[Route] = (),
+    projecting: bool = True,
+    projections: tuple[Projection, ...] = PROJECTIONS,
+    **settings: Any,
 ) -> AsyncIterator[Api]:
     """Open everything and serve, with `more` routes; without `projecting` the read models stay empty."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(PostgresEventStore(database_url, patience=2.0))
         database = await stack.enter_async_context(Database(database_url))
         async with database.connection() as connection:
-            await ensure_schema(connection, PROJECTIONS)
+            await ensure_schema(connection, projections)
         if projecting:
-            await stack.enter_async_context(working(Projector(store, database, Leases(database), PROJECTIONS)))
+            await stack.enter_async_context(working(Projector(store, database, Leases(database), projections)))
         clock = await stack.enter_async_context(Clock(database))
         nobody = NoWorkers()
         resources = Resources(
@@ -140,6 +147,7 @@ async def running(
             conversations=Conversations(store, clock, PostgresReceipts(database), nobody),
             partials=nobody,
             toolset=Toolset([send_email]),
+            projections=projections,
         )
         url = await stack.enter_async_context(listening(build_app(resources, more), "127.0.0.1", 0, drain_s=1.0))
         session = await stack.enter_async_context(aiohttp.ClientSession())

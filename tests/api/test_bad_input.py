@@ -33,7 +33,11 @@ def valid_body(route: Route) -> dict[str, Any]:
 
 
 async def call(api: Api, route: Route, conversation: str, **arguments: Any) -> Any:
-    path = route.path.replace("{conversation_id}", conversation).replace("{tool_call_id}", "call_1")
+    path = (
+        route.path.replace("{conversation_id}", conversation)
+        .replace("{tool_call_id}", "call_1")
+        .replace("{name}", "usage")
+    )
     return await api(route.method, path, by="admin", **arguments)
 
 
