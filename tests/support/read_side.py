@@ -18,6 +18,7 @@ from projections.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from domain.event_store import EventStore, StoredEvent
     from projections.projection import Projection, Row
@@ -73,9 +74,13 @@ class ReadSide:
 
 
 @asynccontextmanager
-async def open_read_side(database_url: str, projections: Sequence[Projection] = PROJECTIONS) -> AsyncIterator[ReadSide]:
-    """Open the stores of a migrated database and make the projections' tables."""
-    async with PostgresEventStore(database_url) as store, Database(database_url) as database:
+async def open_read_side(
+    database_url: str,
+    projections: Sequence[Projection] = PROJECTIONS,
+    event_store: AbstractAsyncContextManager[EventStore] | None = None,
+) -> AsyncIterator[ReadSide]:
+    """Open a migrated database, and the log in it or another one, and make the projections' tables."""
+    async with event_store or PostgresEventStore(database_url) as store, Database(database_url) as database:
         async with database.connection() as connection:
             await ensure_schema(connection, projections)
         read_side = ReadSide(store, database, projections)
