@@ -20,6 +20,8 @@ from infra.embedded_postgres import EmbeddedPostgres
 from tests.crash.matrix.plans import SHORT, chosen_form, full_form, short_form
 from tests.crash.matrix.rig import assembled
 from tests.crash.matrix.scenarios import SCENARIOS
+from tests.crash.matrix.stores import POSTGRES
+from tests.support.eventstoredb.process import DoubleProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 def main(
     full: Annotated[bool, typer.Option("--full", help="Kill at every boundary, and many successors too.")] = False,
-    store: Annotated[str, typer.Option(help="postgres or eventstoredb.")] = "postgres",
+    store: Annotated[str, typer.Option(help="postgres, or eventstoredb: the double of it.")] = POSTGRES,
     scenario: Annotated[list[str] | None, typer.Option(help="Only these scenarios.")] = None,
     kill: Annotated[list[str] | None, typer.Option(help="Where the first process, the second, … is killed.")] = None,
     seed: Annotated[int, typer.Option(help="Chooses what is not exhaustive.")] = 1,
@@ -45,8 +47,8 @@ def main(
             print(verdict, flush=True)
 
     async def run() -> Report:
-        with database_server() as server:
-            async with assembled(server, store) as rig:
+        with servers(store) as addresses:
+            async with assembled(*addresses) as rig:
                 if kill:
                     return await chosen_form(rig, chosen, tell, kills=tuple(kill))
                 if full:
@@ -59,13 +61,18 @@ def main(
 
 
 @contextmanager
-def database_server() -> Iterator[str]:
-    """Run a PostgreSQL server and yield its connection string."""
+def servers(store: str) -> Iterator[tuple[str, str]]:
+    """Run a PostgreSQL server, and EventStoreDB's double if it is asked for; yield their connection strings."""
     home = Path(tempfile.mkdtemp(prefix="rejoinder-matrix-"))
     home.chmod(0o711)  # root's server runs as another user
     server = EmbeddedPostgres(home)
     try:
-        yield server.start()
+        url = server.start()
+        if store == POSTGRES:
+            yield url, ""
+        else:
+            with DoubleProcess(home / "log") as double:
+                yield url, double.uri
     finally:
         server.stop()
         shutil.rmtree(home)

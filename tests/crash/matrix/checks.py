@@ -57,7 +57,7 @@ def violations(traces: Traces) -> list[str]:
     """Return all that should not be."""
     return [
         f"{check.__name__.strip('_')}: {found}"
-        for check in (_commands, _log, _outline, _effects, _requests, _views, _notes)
+        for check in (_commands, _log, _outline, _effects, _takeovers, _requests, _views, _notes)
         for found in check(traces)
     ]
 
@@ -99,30 +99,73 @@ def _outline(traces: Traces) -> Iterator[str]:
 
 
 def _effects(traces: Traces) -> Iterator[str]:
-    """Side effects happen under the ids of calls that may run, again only after a kill, and never again in a step."""
-    log, deaths = traces.log, len(traces.deaths)
-    calls = {event.tool_call_id: event for event in log if isinstance(event, events.ToolCall)}
-    results = {event.tool_call_id: event for event in log if isinstance(event, events.ToolResult)}
+    """Side effects happen under the ids of calls that may run, and again only if the first was not recorded."""
+    calls = {event.tool_call_id: event for event in traces.log if isinstance(event, events.ToolCall)}
+    results = {event.tool_call_id: event for event in traces.log if isinstance(event, events.ToolResult)}
     noted = [note for victim in traces.victims for note in victim.notes if "effect" in note]
+    lost = Counter(one for victim in traces.deaths for one in _unrecorded(victim))
     runs = Counter((note["effect"], note["id"]) for note in noted)
     for (effect, call_id), times in runs.items():
-        if call_id not in calls or effect not in (calls[call_id].name, *_steps_of(effect)):
+        if call_id not in calls or not (effect == calls[call_id].name or effect.startswith("step ")):
             yield f"{effect} took effect under {call_id}, which is none of its calls"
-        if times > (1 if effect == "charge" else 1 + deaths):
-            yield f"{effect} took effect {times} times under {call_id}"
-        if call_id in results and results[call_id].status in ("rejected", "expired"):
+        elif times > (1 if effect == "charge" else 1 + lost[effect, call_id]):
+            yield f"{effect} took effect {times} times under {call_id}, with {lost[effect, call_id]} unrecorded"
+        elif call_id in results and results[call_id].status in ("rejected", "expired"):
             yield f"{effect} took effect under {call_id}, which was {results[call_id].status}"
     for call_id, call in calls.items():
         done = results.get(call_id)
         if call.executor == "server" and done and done.status == "ok" and not runs[call.name, call_id]:
             yield f"{call.name} {call_id} has a result and never ran"
-    steps = Counter((e.tool_call_id, e.step, e.n) for e in log if isinstance(e, events.ToolStep))
+    steps = Counter((e.tool_call_id, e.step, e.n) for e in traces.log if isinstance(e, events.ToolStep))
     if steps and max(steps.values()) > 1:
         yield f"a step was recorded twice: {steps}"
 
 
-def _steps_of(effect: str) -> list[str]:
-    return [effect] if effect.startswith("step ") else []
+def _unrecorded(victim: Victim) -> set[tuple[str, str]]:
+    """Return the effects of a process, and under which id, that it did not see recorded before it died."""
+    open_effects: dict[tuple[str, str], tuple[str, str]] = {}
+    for note in victim.notes:
+        if effect := note.get("effect"):
+            record = effect if effect.startswith("step ") else "result"
+            open_effects[note["id"], record] = effect, note["id"]
+        for call_id, record in note.get("recorded", ()):
+            open_effects.pop((call_id, record), None)
+    return set(open_effects.values())
+
+
+def _takeovers(traces: Traces) -> Iterator[str]:
+    """Who goes on with a turn whose holder died says so before anything else."""
+    for victim in traces.deaths:
+        last, holds = _held(victim)
+        if not holds or _was_appending(victim):
+            continue
+        turn = next((e for e in reversed(traces.log[:last]) if isinstance(e, events.TurnStarted)), None)
+        for event in traces.log[last:]:
+            if turn is None or isinstance(event, (events.TurnResumed, events.TurnEnded, events.TurnStarted)):
+                break
+            if isinstance(event, (events.AssistantMsg, events.ToolStep)):
+                yield f"{event.wire_type} {event.seq} follows on the death of a holder without turn_resumed"
+                break
+
+
+def _was_appending(victim: Victim) -> bool:
+    """Say whether a process died with an append under way, that was recorded or not."""
+    under_way: set[str] = set()
+    for name, _, moment in (label.partition(":") for label in victim.reached if label.startswith("append#")):
+        (under_way.discard if moment in ("after", "moved") else under_way.add)(name)
+    return bool(under_way)
+
+
+def _held(victim: Victim) -> tuple[int, bool]:
+    """Return the last seq that a process appended, and whether it held the conversation when it died."""
+    last, holds = 0, False
+    for note in victim.notes:
+        last = max(last, note.get("seq", 0) if "types" in note else 0)
+        if "claimed" in note:
+            holds = holds or note["claimed"] > 0
+        elif note.get("finished"):
+            holds = False
+    return last, holds
 
 
 def _requests(traces: Traces) -> Iterator[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from commands.agent.model import ModelReply
+from domain.event_store import StreamMoved
 from domain.tools import Tool, ToolContext, Toolset
 
 if TYPE_CHECKING:
@@ -41,8 +43,12 @@ class CountedStore:
             appending = asyncio.ensure_future(self._store.append(stream, events, expected))
             await asyncio.wait({appending}, timeout=UNDER_WAY_S)
             crossing.at("during", types=types)
-        appended = await self._store.append(stream, events, expected)
-        crossing.at("after", types=types, seq=appended.seq)
+        try:
+            appended = await self._store.append(stream, events, expected)
+        except StreamMoved:
+            crossing.at("moved", types=types)
+            raise
+        crossing.at("after", types=types, seq=appended.seq, recorded=[*filter(None, map(_recorded, events))])
         return appended
 
     async def read(
@@ -64,6 +70,16 @@ class CountedStore:
 
     async def head(self) -> int:
         return await self._store.head()
+
+
+def _recorded(event: NewEvent) -> list[str] | None:
+    """Return what an event records for good: the result of a call, or the value of one of its steps."""
+    match event.type, json.loads(event.data):
+        case "tool_result", {"tool_call_id": call_id}:
+            return [call_id, "result"]
+        case "tool_step", {"tool_call_id": call_id, "step": step, "n": n}:
+            return [call_id, f"step {step} {n}"]
+    return None
 
 
 class CountedModel:

@@ -9,13 +9,13 @@ from uuid import uuid4
 
 import aiohttp
 from psycopg import AsyncConnection, sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from infra.database import Database
 from infra.migrations import migrate
 from projections.catalog import PROJECTIONS
 from projections.schema import ensure_schema
-from tests.crash.matrix.stores import StoreAddress
+from tests.crash.matrix.stores import EVENTSTOREDB, POSTGRES, StoreAddress
 from tests.crash.matrix.victims import Zygote, running_zygote
 from tests.support.model_script import Script, Scripted
 from tests.support.model_server import serving
@@ -40,10 +40,10 @@ class ScriptsByModel(Script):
 
 @dataclass(frozen=True)
 class Rig:
-    """The running parts; `store_kind` says where logs are kept."""
+    """The running parts; logs are on the EventStoreDB of `eventstoredb`, or beside the read models if it is ""."""
 
     server: str
-    store_kind: str
+    eventstoredb: str
     zygote: Zygote
     models: ModelServer
     session: aiohttp.ClientSession
@@ -51,9 +51,11 @@ class Rig:
     databases: list[str] = field(default_factory=list)
     _idle: list[str] = field(default_factory=list)
 
-    def store(self, database_url: str, run: str) -> StoreAddress:
-        """Say where the log of a run is."""
-        return StoreAddress(self.store_kind, database_url)
+    def store(self, database_url: str) -> StoreAddress:
+        """Say where the log of a database's read models is."""
+        if not self.eventstoredb:
+            return StoreAddress(POSTGRES, database_url)
+        return StoreAddress(EVENTSTOREDB, self.eventstoredb, f"{conninfo_to_dict(database_url)['dbname']}-")
 
     @asynccontextmanager
     async def database(self) -> AsyncIterator[str]:
@@ -74,13 +76,13 @@ class Rig:
 
 
 @asynccontextmanager
-async def assembled(server: str, store_kind: str = "postgres") -> AsyncIterator[Rig]:
-    """Assemble the parts over a PostgreSQL server, given by a connection string of a superuser."""
+async def assembled(server: str, eventstoredb: str = "") -> AsyncIterator[Rig]:
+    """Assemble the parts over servers, given by their connection strings; PostgreSQL's is a superuser's."""
     async with AsyncExitStack() as stack:
         zygote = await stack.enter_async_context(running_zygote())
         models = await stack.enter_async_context(serving())
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)))
-        rig = Rig(server, store_kind, zygote, models, session)
+        rig = Rig(server, eventstoredb, zygote, models, session)
         models.script = rig.scripts
         yield rig
     for name in rig.databases:

@@ -107,7 +107,7 @@ class _Run:
         enter, rig, front = stack.enter_async_context, self._rig, Front()
         database_url = await enter(rig.database())
         self._database = await enter(Database(database_url, max_connections=4))
-        store = await enter(open_store(rig.store(database_url, self._name)))
+        store = await enter(open_store(rig.store(database_url)))
         self._read_side = ReadSide(store, self._database, PROJECTIONS)
         await self._read_side.execute(LAPSE)
         self._person = Person(self._name, store, rig.session, front)
@@ -116,7 +116,7 @@ class _Run:
         part = Part(
             ("projector", "worker", "api"),
             database_url,
-            rig.store(database_url, self._name),
+            rig.store(database_url),
             f"openai/{self._name}",
             rig.models.url,
         )

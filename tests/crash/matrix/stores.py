@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from infra.eventstoredb import EventStoreDBEventStore
 from infra.postgres_event_store import PostgresEventStore
 
 if TYPE_CHECKING:
@@ -13,10 +14,12 @@ if TYPE_CHECKING:
 
     from domain.event_store import EventStore
 
+POSTGRES, EVENTSTOREDB = "postgres", "eventstoredb"
+
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """Where a log is: `kind` is ``postgres`` or ``eventstoredb``, `prefix` keeps the logs of runs apart."""
+    """Where a log is; `prefix` keeps logs apart that are on one server."""
 
     kind: str
     url: str
@@ -26,5 +29,9 @@ class StoreAddress:
 @asynccontextmanager
 async def open_store(address: StoreAddress) -> AsyncIterator[EventStore]:
     """Open a log."""
-    async with PostgresEventStore(address.url) as store:
-        yield store
+    if address.kind == POSTGRES:
+        async with PostgresEventStore(address.url) as store:
+            yield store
+    else:
+        async with EventStoreDBEventStore(address.url, address.prefix) as store:
+            yield store

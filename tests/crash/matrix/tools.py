@@ -45,7 +45,7 @@ def make_tools(note: Note) -> list[Tool]:
             note(effect=f"step {what}", id=ctx.tool_call_id)
             return what
 
-        outline = await ctx.step("outline", lambda: made("outline"))
+        outline = await ctx.step("outline", lambda: made("outline 1"))
         chapters = [await ctx.step("chapter", lambda n=n: made(f"chapter {n}")) for n in (1, 2)]  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         return f"{topic}: {outline}, {', '.join(chapters)}"
 
