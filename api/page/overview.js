@@ -10,6 +10,7 @@ const REFRESH_MS = 5000;
 const rows = new Map(); // {item, node} of a conversation, by its id
 const cards = new Map(); // the element of a pending call, by its id and kind
 let [next, wanted, wake] = [undefined, 0, () => {}];
+let shown = ""; // the search that `rows` are the results of
 
 /** Send a person's decision on a tool call. */
 export async function resolve(conversation, call, body) {
@@ -35,9 +36,8 @@ async function look() {
   const fresh = wanted ? { min_position: wanted } : {};
   wanted = 0;
   try {
-    const asked = [query("v1/conversations", fresh), query("v1/tool-calls", { status: "pending", ...fresh })];
-    const [conversations, calls] = await Promise.all(asked);
-    showConversations(conversations, next === undefined);
+    const pending = query("v1/tool-calls", { status: "pending", ...fresh });
+    const [calls] = await Promise.all([pending, list(fresh)]);
     showInbox(calls);
     byId("outage").textContent = "";
   } catch (error) {
@@ -48,14 +48,28 @@ async function look() {
 
 byId("more").addEventListener("click", async () => {
   try {
-    showConversations(await query("v1/conversations", { cursor: next }), true);
+    await list({ cursor: next });
   } catch (error) {
     byId("outage").textContent = explain(error);
   }
 });
 
-function showConversations({ items, next_cursor }, isFurther) {
-  if (isFurther) next = next_cursor;
+byId("search").addEventListener("input", () => lookAgain());
+
+/** Show a page of the list, or of what is searched for. */
+async function list(asked) {
+  const q = byId("search").value.trim();
+  const page = await query("v1/conversations", { ...asked, ...(q && { q }) });
+  if (q !== byId("search").value.trim()) return; // more was typed meanwhile
+  if (q !== shown) {
+    rows.clear();
+    [shown, next] = [q, undefined];
+  }
+  if (asked.cursor || next === undefined) next = page.next_cursor;
+  showConversations(page.items);
+}
+
+function showConversations(items) {
   for (const item of items) {
     const node = rows.get(item.id)?.node ?? el("li", {}, el("a", { href: `#/c/${item.id}` }));
     rows.set(item.id, { item, node });
@@ -67,9 +81,11 @@ function showConversations({ items, next_cursor }, isFurther) {
   }
   const byActivity = (a, b) => (a.item.updated_at < b.item.updated_at ? 1 : -1);
   const newest = [...rows.values()].sort(byActivity).map(({ node }) => node);
-  const [list, focused] = [byId("conversations"), document.activeElement];
-  if (newest.some((node, at) => list.children[at] !== node)) list.replaceChildren(...newest);
-  if (list.contains(focused)) focused.focus({ preventScroll: true });
+  const [place, focused] = [byId("conversations"), document.activeElement];
+  const isSame = newest.length === place.children.length && newest.every((node, at) => place.children[at] === node);
+  if (!isSame) place.replaceChildren(...newest);
+  if (place.contains(focused)) focused.focus({ preventScroll: true });
+  byId("no-conversations").textContent = shown ? "Nothing found." : "None yet.";
   byId("no-conversations").hidden = newest.length > 0;
   byId("more").hidden = !next;
   markCurrent();

@@ -259,6 +259,23 @@ async def test_the_list_goes_on_where_its_first_page_ends(page: Page, url: str) 
     assert await page.find("button", "Load more") == []
 
 
+async def test_conversations_are_found_by_what_was_said_in_them(page: Page, url: str) -> None:
+    titles = "[...document.querySelectorAll('#conversations .title')].map(title => title.innerText).join()"
+    async with client(url) as call:
+        for title, text in (("Trip", "weather in Paris"), ("Food", "bread"), ("Paris", "hotels")):
+            await call("/v1/conversations", {"title": title, "message": {"content": text, "respond": False}})
+    await page.goto(url)
+    await page.until(f"{titles} === 'Paris,Food,Trip'")
+    await page.fill("searchbox", "Search conversations", "PARIS")
+    await page.until(f"{titles} === 'Paris,Trip'")
+    await page.fill("searchbox", "Search conversations", 'paris -hotels "weather in"')
+    await page.until(f"{titles} === 'Trip'")
+    await page.fill("searchbox", "Search conversations", '"')
+    await page.sees("Nothing found.")
+    await page.evaluate("document.activeElement.select() ?? document.execCommand('delete')")
+    await page.until(f"{titles} === 'Paris,Food,Trip'")
+
+
 async def test_answers_are_asked_for_by_their_schema(page: Page, url: str) -> None:
     await page.goto(url)
     schemas = {
