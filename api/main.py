@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from api.cli import chat, config, events, keys, projections, rebuild, serve, verify
+from api.cli import chat, config, events, keys, pausing, projections, rebuild, retry, serve, verify
 from api.cli.failures import WRONG_USAGE, explain
 from api.cli.job import Job
 
@@ -28,6 +28,9 @@ for command in (
     chat.chat,
     events.events,
     projections.projections,
+    pausing.pause,
+    pausing.resume,
+    retry.retry,
     rebuild.rebuild,
     verify.verify,
     config.config,

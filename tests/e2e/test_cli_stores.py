@@ -16,7 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-COMMANDS = ((), ("serve",), ("chat",), ("events",), ("projections",), ("config",), ("keys",), ("keys", "create"))
+COMMANDS = tuple(
+    tuple(command.split())
+    for command in (
+        "",
+        "serve",
+        "chat",
+        "events",
+        "projections",
+        "pause",
+        "resume",
+        "retry",
+        "config",
+        "keys",
+        "keys create",
+    )
+)
 
 
 @pytest.fixture
