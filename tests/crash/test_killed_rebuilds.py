@@ -1,0 +1,85 @@
+"""Rebuilds that are killed at any moment, while events come in: each next one goes on, and the last one swaps once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from projections.catalog import PROJECTIONS
+from projections.rebuild.run import rebuild
+from tests.support.projecting import interleaved
+from tests.support.random_log import random_log
+from tests.support.read_side import ReadSide, open_read_side
+from tests.support.rebuilding import assert_as_folded, assert_no_trace, differences, workshop
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import AsyncIterator
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60
+SLICES = "select count(*) filter (where done), count(*) from rebuild_slices"
+INDEXED = "select count(*) from rebuilds where indexed"
+
+
+@asynccontextmanager
+async def rebuilder(dsn: str) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.support.rebuild_process", dsn, cwd=ROOT)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def folded(read_side: ReadSide) -> int:
+    """Return how many slices are folded, one more with the indexes."""
+    [(done, _)], [(indexed,)] = await read_side.execute(SLICES), await read_side.execute(INDEXED)
+    return int(done + indexed)
+
+
+async def test_r5_a_rebuild_killed_at_any_moment_is_resumed_and_makes_what_the_log_says(database_url: str) -> None:
+    chance = random.Random(21)
+    log = interleaved([random_log(chance) for _ in range(30)], chance)
+    half = len(log) // 2
+    async with open_read_side(database_url) as read_side, read_side.projecting():
+        await read_side.reached(await read_side.append(log[:half]))
+        appending = asyncio.create_task(read_side.append(log[half:]))
+        seen = -1
+        for _ in range(4):
+            async with rebuilder(database_url) as process, asyncio.timeout(PATIENCE_S):
+                while process.returncode is None and await folded(read_side) <= seen:
+                    pass
+                await asyncio.wait({asyncio.create_task(process.wait())}, timeout=chance.uniform(0, 0.05))
+            seen = await folded(read_side)
+        async with rebuilder(database_url) as process, asyncio.timeout(PATIENCE_S):
+            while await process.wait() != 0:
+                raise AssertionError("the last rebuild failed")
+        await read_side.reached(await appending, timeout_s=PATIENCE_S)
+        await assert_no_trace(read_side)
+        assert await differences(read_side) == []
+        await assert_as_folded(read_side)
+
+
+async def test_r5_one_that_is_stopped_and_wakes_up_writes_nothing_any_more(database_url: str) -> None:
+    chance = random.Random(22)
+    async with open_read_side(database_url) as read_side, read_side.projecting():
+        await read_side.reached(await read_side.append(interleaved([random_log(chance) for _ in range(20)], chance)))
+        async with rebuilder(database_url) as process, asyncio.timeout(PATIENCE_S):
+            while await folded(read_side) < 1:
+                pass
+            process.send_signal(signal.SIGSTOP)
+            while await read_side.execute("select 1 from leases where key like 'rebuild:%' and until > now()"):
+                pass
+            await rebuild(workshop(read_side), PROJECTIONS)
+            process.send_signal(signal.SIGCONT)
+            assert await process.wait() != 0
+        assert await read_side.execute("select distinct generation from projections") == [(2,)]
+        await assert_no_trace(read_side)
+        await assert_as_folded(read_side)

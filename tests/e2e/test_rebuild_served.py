@@ -1,0 +1,109 @@
+"""Rebuilds and checks as users start them: by HTTP and from the command line, beside a server."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import psycopg
+import pytest
+
+from tests.support.process import serve
+from tests.support.program import Program, run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+PATIENCE_S = 60
+TRACES = "select (select count(*) from rebuilds), (select count(*) from pg_namespace where nspname like 'rejoinder%')"
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def call(session: aiohttp.ClientSession, method: str, url: str, **arguments: Any) -> tuple[int, Any]:
+    async with session.request(method, url, **arguments) as response:
+        return response.status, await response.json()
+
+
+async def generation(session: aiohttp.ClientSession, url: str, name: str) -> int:
+    _, found = await call(session, "GET", f"{url}/v1/projections")
+    return int(next(item["generation"] for item in found["items"] if item["name"] == name))
+
+
+async def execute(database_url: str, statement: str) -> list[tuple[Any, ...]]:
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        cursor = await connection.execute(statement)
+        return await cursor.fetchall() if cursor.description else []
+
+
+async def test_r5_a_rebuild_is_asked_for_by_http_once_at_a_time_and_can_be_given_up(
+    database_url: str, session: aiohttp.ClientSession
+) -> None:
+    async with serve("--port", "0", database_url=database_url) as server:
+        _, created = await call(session, "POST", f"{server.url}/v1/conversations", json={"message": {"content": "hi"}})
+        path = f"{server.url}/v1/projections/display_messages/rebuild"
+        assert (await call(session, "POST", f"{server.url}/v1/projections/nothing/rebuild"))[0] == 404
+        assert (await call(session, "DELETE", path))[0] == 404
+        status, asked = await call(session, "POST", path)
+        assert (status, asked["name"], asked["rebuild"]["done"]) == (202, "display_messages", 0)
+        status, problem = await call(session, "POST", path)
+        assert (status, problem["type"]) == (409, "urn:rejoinder:rebuilding")
+        async with asyncio.timeout(PATIENCE_S):
+            while await generation(session, server.url, "display_messages") == 1:
+                pass
+        _, shown = await call(session, "GET", f"{server.url}/v1/conversations/{created['conversation_id']}/messages")
+        assert shown["items"][0]["content"]["text"] == "hi"
+        assert (await call(session, "POST", path))[0] == 202
+        assert (await call(session, "DELETE", path))[0] == 202
+        async with asyncio.timeout(PATIENCE_S):
+            while await execute(database_url, TRACES) != [(0, 0)]:
+                pass
+        assert await generation(session, server.url, "display_messages") == 2
+
+
+async def test_verify_finds_a_planted_row_that_a_rebuild_removes(
+    database_url: str, session: aiohttp.ClientSession
+) -> None:
+    async with serve("--port", "0", database_url=database_url) as server:
+        _, created = await call(session, "POST", f"{server.url}/v1/conversations", json={"message": {"content": "hi"}})
+        async with asyncio.timeout(PATIENCE_S):
+            ended = f"{server.url}/v1/conversations/{created['conversation_id']}/messages?limit=200"
+            while len((await call(session, "GET", ended))[1].get("items", ())) < 2:
+                pass
+        await execute(database_url, "update conversations set title = 'planted'")
+        found = await asyncio.to_thread(run, "verify", database_url=database_url)
+        assert found.exit_code == 1
+        assert f"conversations[conversation_id={created['conversation_id']}].title: " in found.stdout
+        assert 'the log says null, the table "planted"' in found.stdout
+        assert "usage: 1 rows, as the log says" in found.stdout
+        rebuilt = await asyncio.to_thread(run, "rebuild", "conversations", database_url=database_url)
+        assert (rebuilt.exit_code, rebuilt.stdout) == (0, "")
+        assert rebuilt.stderr.startswith("conversations: done in ")
+        clean = await asyncio.to_thread(run, "verify", database_url=database_url)
+        assert (clean.exit_code, "differences" in clean.stdout) == (0, False)
+
+
+async def test_r5_ctrl_c_gives_a_rebuild_up_and_leaves_no_trace(database_url: str) -> None:
+    await asyncio.to_thread(run, "projections", database_url=database_url)
+    async with await psycopg.AsyncConnection.connect(database_url) as reader:
+        await reader.execute("select conversation_id from conversations")  # in whose transaction no swap is possible
+        with Program("rebuild", "--all", database_url=database_url) as rebuilding:
+            async with asyncio.timeout(PATIENCE_S):
+                while not await execute(database_url, "select 1 from rebuilds where indexed"):
+                    pass
+            ended = await asyncio.to_thread(rebuilding.stop, signal.SIGINT)
+    assert (ended.exit_code, ended.stderr) == (130, "")
+    assert await execute(database_url, TRACES) == [(0, 0)]
+
+
+async def test_wrong_names_are_wrong_usage(database_url: str) -> None:
+    for arguments in (["rebuild"], ["rebuild", "nothing"], ["rebuild", "usage", "--all"], ["verify", "nothing"]):
+        ended = await asyncio.to_thread(run, *arguments, database_url=database_url)
+        assert ended.exit_code == 2
+        assert len(ended.stderr.splitlines()) == 1
