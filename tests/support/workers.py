@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.support.forked import Forked, Forker
     from tests.support.model_server import ModelServer
-    from tests.support.system import Event, System
+    from tests.support.system import Conversation, Event, System
 
 
 @pytest.fixture
@@ -64,6 +64,17 @@ class Workers:
 def workers(forker: Forker, database_url: str, model_server: ModelServer) -> Workers:
     """A way to start workers."""
     return Workers(forker, database_url, model_server)
+
+
+async def whole_log(conversation: Conversation) -> list[Event]:
+    """Return the log of a conversation, however long it is."""
+    events: list[Event] = []
+    after: object = 0
+    while after is not None:
+        page = await conversation.system.get(f"{conversation.path}/events?oldest=true&limit=200&after={after}")
+        events += page["items"]
+        after = page["next_cursor"]
+    return events
 
 
 def assert_paid_once(events: list[Event]) -> None:
