@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -11,14 +10,13 @@ from domain.event_store import STREAM_DELETED, Appended, Batch, StoredEvent, Sto
 from infra.eventstoredb.clients import (
     BadRequestError,
     MaximumAppendSizeExceededError,
-    NotFoundError,
     StreamIsDeletedError,
     StreamState,
     WrongCurrentVersionError,
-    whole,
 )
 from infra.eventstoredb.deletions import Deletions
-from infra.eventstoredb.line import InvalidPosition, Line
+from infra.eventstoredb.line import Line
+from infra.eventstoredb.reader import PAGE_EVENTS, Reader
 from infra.eventstoredb.records import MOST, Names, to_record, without_torn_end
 from infra.eventstoredb.subscription import LiveSubscription
 from infra.fan_out import FanOut, by_position, by_seq, follow
@@ -28,16 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from domain.event_store import NewEvent
-    from infra.eventstoredb.clients import Client, RecordedEvent
-
-logger = logging.getLogger(__name__)
+    from infra.eventstoredb.clients import Client
 
 PATIENCE_SECONDS = 15.0
 OPENING_SECONDS = 10.0
 CLOSING_SECONDS = 2.0
 """How long closing waits for appends that are under way."""
 
-PAGE_EVENTS = 1_000
 MAX_REQUEST_BYTES = 15 * 1024 * 1024
 """A server takes requests of less than 16 MiB; what it takes in one append is its own setting, `MaxAppendSize`."""
 
@@ -54,12 +49,13 @@ class EventStoreDBEventStore:
     def __init__(self, uri: str, prefix: str = "", *, patience: float = PATIENCE_SECONDS) -> None:
         self._patience, self._names = patience, Names(prefix)
         self._appends, self._reads, self._live_line = (Line(uri, patience) for _ in range(3))
+        self._reader = Reader(self._reads, self._names, patience)
         self._deletions, self._fan_out = Deletions(self), FanOut()
         self._live = LiveSubscription(self._live_line, self._names, self._deletions, self._fan_out, self.head, patience)
 
     async def __aenter__(self) -> Self:
         try:
-            await self._head(min(self._patience, OPENING_SECONDS), quiet=True)
+            await self._reader.head(min(self._patience, OPENING_SECONDS), quiet=True)
         except BaseException:  # a cancellation too: the channel would stay open
             await self.__aexit__()
             raise
@@ -108,10 +104,12 @@ class EventStoreDBEventStore:
         self, stream: str, *, after: int = 0, before: int | None = None, limit: int | None = None, first: bool = False
     ) -> list[StoredEvent]:
         """Return the events with ``after < seq < before``, ascending."""
+        first, end = first or limit is None, MOST if before is None else before
         try:
-            return await self._read(stream, after, MOST if before is None else before, limit, first=first)
+            records = await self._reader.stream(stream, after, end, limit, first=first)
         except StreamIsDeletedError:
             return []
+        return list(map(self._names.stored, records if first else reversed(records)))
 
     async def read_all(self, after_position: int, *, limit: int, prefixes: Sequence[str] = ()) -> list[StoredEvent]:
         """Return up to `limit` events with a greater position, ascending, of streams that begin with a prefix."""
@@ -139,7 +137,7 @@ class EventStoreDBEventStore:
         async def page(after: int) -> Batch:
             await self._live.started()
             try:
-                records = await self._records(stream, after, PAGE_EVENTS)
+                records = await self._reader.stream_page(stream, after, PAGE_EVENTS)
             except StreamIsDeletedError:
                 tombstone = (await self._tombstone(stream),) if after < MOST else ()
                 return Batch(tombstone, MOST, caught_up=True)
@@ -166,69 +164,18 @@ class EventStoreDBEventStore:
 
     async def head(self) -> int:
         """Return the position of the newest event of the server, 0 if there is none."""
-        return await self._head(self._patience)
-
-    async def _head(self, patience: float, *, quiet: bool = False) -> int:
-        async def attempt(client: Client) -> list[RecordedEvent]:
-            return await whole(
-                # of all streams, the server's own too: a checkpoint may lie beyond the newest event of ours
-                await client.read_all(backwards=True, limit=1, filter_exclude=(), timeout=patience)
-            )
-
-        newest = await self._reads.call(attempt, patience=patience, quiet=quiet)
-        return newest[0].commit_position or 0 if newest else 0
+        return await self._reader.head()
 
     async def _version(self, stream: str) -> int:
         newest = await self.read(stream, limit=1)
         return newest[0].seq if newest else 0
-
-    async def _read(self, stream: str, after: int, before: int, limit: int | None, *, first: bool) -> list[StoredEvent]:
-        """Read page by page, from the side that is to be kept: forwards, or backwards for the newest."""
-        first, left = first or limit is None, MOST if limit is None else limit
-        records: list[RecordedEvent] = []
-        while (count := min(left, before - after - 1, PAGE_EVENTS)) > 0:
-            page = await self._records(stream, after if first else before, count, backwards=not first)
-            found = [one for one in page if after <= one.stream_position < before - 1]
-            records += found
-            left -= len(found)
-            if len(found) < count:
-                break
-            if first:
-                after = found[-1].stream_position + 1
-            else:
-                before = found[-1].stream_position + 1
-        return list(map(self._names.stored, records if first else reversed(records)))
-
-    async def _records(self, stream: str, seq: int, count: int, *, backwards: bool = False) -> list[RecordedEvent]:
-        """Read up to `count` records after a seq, or backwards those before it."""
-        start: int | None = seq - 2 if backwards else seq
-        if backwards and seq >= MOST:
-            start = None  # the end
-        elif not 0 <= seq < MOST:
-            return []
-
-        async def attempt(client: Client) -> list[RecordedEvent]:
-            try:
-                return await whole(
-                    await client.read_stream(
-                        self._names.on_server(stream),
-                        stream_position=start,
-                        backwards=backwards,
-                        limit=count,
-                        timeout=self._patience,
-                    )
-                )
-            except NotFoundError:
-                return []
-
-        return await self._reads.call(attempt)
 
     async def _page(
         self, after: int, count: int, prefixes: Sequence[str], *, torn: bool = True
     ) -> tuple[list[StoredEvent], int, bool]:
         """Read on in `$all`: what may be seen, the position that was reached, and whether there may be more."""
         records, _ = await asyncio.gather(
-            self._all_records(after, count, self._names.filter(prefixes)), self._deletions.refresh()
+            self._reader.all(after, count, self._names.filter(prefixes)), self._deletions.refresh()
         )
         full = len(records) == count
         if full and not torn:
@@ -236,46 +183,11 @@ class EventStoreDBEventStore:
         events = [event for event in map(self._names.stored, records) if self._deletions.shows(event)]
         return events, (records[-1].commit_position or 0) if records else after, full
 
-    async def _all_records(self, after: int, count: int, streams: list[str]) -> list[RecordedEvent]:
-        """Read up to `count` records of `$all` with a greater position than `after`."""
-        if after > MOST:
-            return []
-        start = after
-
-        async def attempt(client: Client) -> list[RecordedEvent]:
-            return await whole(
-                await client.read_all(
-                    commit_position=start or None,
-                    limit=count + 1,  # the record at the position itself comes first
-                    filter_include=streams,
-                    filter_by_stream_name=True,
-                    timeout=self._patience,
-                )
-            )
-
-        try:
-            records = await self._reads.call(attempt)
-        except InvalidPosition:
-            start = await self._boundary(after, streams)
-            records = await self._reads.call(attempt)
-        return [record for record in records if (record.commit_position or 0) > after][:count]
-
-    async def _boundary(self, position: int, streams: list[str]) -> int:
-        """Find the newest event at or before a position at which none begins (somebody made it up), by reading all."""
-        logger.warning("no event has the position %d: reading the log from its start", position)
-        found, full = 0, True
-        while full:
-            records = await self._all_records(found, PAGE_EVENTS, streams)
-            positions = [record.commit_position or 0 for record in records]
-            found = max((one for one in positions if one <= position), default=found)
-            full = len(records) == PAGE_EVENTS and positions[-1] <= position
-        return found
-
     async def _tombstone(self, stream: str) -> StoredEvent:
         """Find the tombstone of a deleted stream, of which its reads say nothing: it comes after the ledger's entry."""
         await self._deletions.refresh()
         position = self._deletions.position(stream)
-        while records := await self._all_records(position, 1, self._names.only(stream)):
+        while records := await self._reader.all(position, 1, self._names.only(stream)):
             if records[0].type == STREAM_DELETED:
                 return self._names.stored(records[0])
             position = records[0].commit_position or 0

@@ -1,0 +1,121 @@
+"""Reads from the server: pages of one stream or of `$all`, whole or not at all."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from infra.eventstoredb.clients import NotFoundError, whole
+from infra.eventstoredb.line import InvalidPosition
+from infra.eventstoredb.records import MOST
+
+if TYPE_CHECKING:
+    from infra.eventstoredb.clients import Client, RecordedEvent
+    from infra.eventstoredb.line import Line
+    from infra.eventstoredb.records import Names
+
+logger = logging.getLogger(__name__)
+
+PAGE_EVENTS = 1_000
+
+
+class Reader:
+    """Reads records by the names of our streams; every method bears outages as its line does."""
+
+    def __init__(self, line: Line, names: Names, patience: float) -> None:
+        self._line, self._names, self._patience = line, names, patience
+
+    async def head(self, patience: float | None = None, *, quiet: bool = False) -> int:
+        """Return the position of the newest event of all streams, the server's own too, 0 if there is none.
+
+        Of the server's own too, for a checkpoint may lie beyond the newest event of ours.
+        """
+
+        async def attempt(client: Client) -> list[RecordedEvent]:
+            return await whole(
+                await client.read_all(backwards=True, limit=1, filter_exclude=(), timeout=self._patience)
+            )
+
+        newest = await self._line.call(attempt, patience=patience, quiet=quiet)
+        return newest[0].commit_position or 0 if newest else 0
+
+    async def stream(
+        self, stream: str, after: int, before: int, limit: int | None, *, first: bool
+    ) -> list[RecordedEvent]:
+        """Read the records with ``after < seq < before`` page by page from the side that is kept, and return them so.
+
+        That is ascending for `first` or without a limit, otherwise descending. Raises `StreamIsDeletedError`.
+        """
+        left = MOST if limit is None else limit
+        records: list[RecordedEvent] = []
+        while (count := min(left, before - after - 1, PAGE_EVENTS)) > 0:
+            page = await self.stream_page(stream, after if first else before, count, backwards=not first)
+            found = [one for one in page if after <= one.stream_position < before - 1]
+            records += found
+            left -= len(found)
+            if len(found) < count:
+                break
+            if first:
+                after = found[-1].stream_position + 1
+            else:
+                before = found[-1].stream_position + 1
+        return records
+
+    async def stream_page(self, stream: str, seq: int, count: int, *, backwards: bool = False) -> list[RecordedEvent]:
+        """Read up to `count` records after a seq, or backwards those before it."""
+        start: int | None = seq - 2 if backwards else seq
+        if backwards and seq >= MOST:
+            start = None  # the end
+        elif not 0 <= seq < MOST:
+            return []
+
+        async def attempt(client: Client) -> list[RecordedEvent]:
+            try:
+                return await whole(
+                    await client.read_stream(
+                        self._names.on_server(stream),
+                        stream_position=start,
+                        backwards=backwards,
+                        limit=count,
+                        timeout=self._patience,
+                    )
+                )
+            except NotFoundError:
+                return []
+
+        return await self._line.call(attempt)
+
+    async def all(self, after: int, count: int, streams: list[str]) -> list[RecordedEvent]:
+        """Read up to `count` records of `$all` with a greater position than `after`."""
+        if after > MOST:
+            return []
+        start = after
+
+        async def attempt(client: Client) -> list[RecordedEvent]:
+            return await whole(
+                await client.read_all(
+                    commit_position=start or None,
+                    limit=count + 1,  # the record at the position itself comes first
+                    filter_include=streams,
+                    filter_by_stream_name=True,
+                    timeout=self._patience,
+                )
+            )
+
+        try:
+            records = await self._line.call(attempt)
+        except InvalidPosition:
+            start = await self._boundary(after, streams)
+            records = await self._line.call(attempt)
+        return [record for record in records if (record.commit_position or 0) > after][:count]
+
+    async def _boundary(self, position: int, streams: list[str]) -> int:
+        """Find the newest event at or before a position at which none begins (somebody made it up), by reading all."""
+        logger.warning("no event has the position %d: reading the log from its start", position)
+        found, full = 0, True
+        while full:
+            records = await self.all(found, PAGE_EVENTS, streams)
+            positions = [record.commit_position or 0 for record in records]
+            found = max((one for one in positions if one <= position), default=found)
+            full = len(records) == PAGE_EVENTS and positions[-1] <= position
+        return found
