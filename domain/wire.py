@@ -74,13 +74,19 @@ def encode(event: ConversationEvent, mark: CommandMark | None = None) -> NewEven
 
 def decode(stored: StoredEvent) -> ConversationEvent:
     """Make the event of a stored record; raises `UnknownEventType` for a type that this code does not know."""
-    event_type = EVENT_TYPES.get(stored.type)
     conversation_id = conversation_of(stored.stream)
-    if event_type is None or conversation_id is None:
+    if stored.type not in EVENT_TYPES or conversation_id is None:
         raise UnknownEventType(f"{stored.type} at position {stored.position}")
     metadata = from_json(stored.metadata)
     data = upcast(stored.type, metadata.get("schema_version", 1), from_json(stored.data))
-    return event_type.model_validate(
+    return decode_parsed(stored, conversation_id, data, metadata)
+
+
+def decode_parsed(
+    stored: StoredEvent, conversation_id: UUID, data: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> ConversationEvent:
+    """Make the event of a stored record of a known type whose data, in their newest shape, were parsed before."""
+    return EVENT_TYPES[stored.type].model_validate(
         {
             **data,
             "originator_id": conversation_id,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json
 
 from domain.upcasts import upcast
-from domain.wire import decode
+from domain.wire import decode_parsed
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -69,7 +69,7 @@ class Event:
     def decoded(self) -> ConversationEvent:
         """The domain's event."""
         if self._decoded is None:
-            self._decoded = decode(self._stored)
+            self._decoded = decode_parsed(self._stored, self.conversation_id, self.data, self.metadata)
         return self._decoded
 
     @property
