@@ -27,6 +27,11 @@ PROJECTIONS = {
     "parked": "Conversations whose events wait, for one of them could not be projected.",
     "generation": "How often it was built.",
 }
+REBUILDS = {
+    "done": "Events folded by the rebuild that is under way.",
+    "total": "Events that the rebuild under way folds in all.",
+    "rate": "Events that the rebuild under way folds in a second.",
+}
 
 
 class Telemetry:
@@ -61,6 +66,10 @@ class Telemetry:
             field: Gauge(f"rejoinder_projection_{field}", meaning, ("projection",), registry=self.registry)
             for field, meaning in PROJECTIONS.items()
         }
+        self._rebuilds = {
+            field: Gauge(f"rejoinder_projection_rebuild_{field}", meaning, ("projection",), registry=self.registry)
+            for field, meaning in REBUILDS.items()
+        }
         self._status = Gauge(
             "rejoinder_projection_status",
             "1 for the status that the projection has.",
@@ -91,12 +100,16 @@ class Telemetry:
             self._ready.labels(part).set(part not in found.unready)
         if found.head is not None:
             self._log_position.set(found.head)
-        self._status.clear()
+        for gauge in (self._status, *self._rebuilds.values()):
+            gauge.clear()
         for projection in found.projections:
             self._status.labels(projection["name"], projection["status"]).set(1)
             for field, gauge in self._projections.items():
                 value = projection[field]
                 gauge.labels(projection["name"]).set(math.nan if value is None else value)
+            for field, gauge in self._rebuilds.items():
+                if rebuild := projection["rebuild"]:
+                    gauge.labels(projection["name"]).set(rebuild[field])
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -1,4 +1,4 @@
-"""How projections stand: positions, what is parked, errors, and how far they lag behind the log."""
+"""How projections stand: positions, what is parked or made anew, errors, and how far they lag behind the log."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from projections.feed import PREFIXES
 from projections.reading import fetch
+from projections.rebuild.progress import rebuild_progress
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -48,7 +49,15 @@ async def projection_statuses(connection: AsyncConnection, store: EventStore, *,
     """Return how each projection stands; the lag of one that never ran is unknown, not 0. Raises `StoreError`."""
     found = await fetch(connection, SELECT, {})
     lags = await lags_of(store, {row["position"] for row in found if row["status"] != "new"}, now)
-    return [{**row, **(NEVER_RAN if row["status"] == "new" else lags[row["position"]])._asdict()} for row in found]
+    rebuilds = {name: progress._asdict() for name, progress in (await rebuild_progress(connection)).items()}
+    return [
+        {
+            **row,
+            **(NEVER_RAN if row["status"] == "new" else lags[row["position"]])._asdict(),
+            "rebuild": rebuilds.get(row["name"]),
+        }
+        for row in found
+    ]
 
 
 async def lags_of(store: EventStore, positions: Collection[int], now: datetime) -> dict[int, Lag]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from api.routes.operations import ProjectionItem
+    from api.routes.rebuilds import RebuildItem
     from infra.settings import Settings
 
 COLOURS = {"running": "green", "new": "yellow"}
@@ -69,3 +70,12 @@ def _show(items: Sequence[ProjectionItem]) -> None:
     for item in items:
         if item.error:
             console.print(f"{item.name}: {item.error}", style="red")
+        if item.rebuild:
+            console.print(f"{item.name} is being rebuilt: {_progress(item.rebuild)}")
+
+
+def _progress(rebuild: RebuildItem) -> str:
+    if rebuild.error:
+        return f"it stopped, and is tried again: {rebuild.error}"
+    left = "" if rebuild.eta_s is None else f", {rebuild.eta_s:.0f} s left"
+    return f"{rebuild.done:,} of {rebuild.total:,} events, {rebuild.rate:,.0f}/s{left}"

@@ -16,6 +16,7 @@ from api.pages import Limit, PageOf
 from api.queries import NoParameters, read_query
 from api.readiness import standing
 from api.resources import resources
+from api.routes.rebuilds import RebuildItem
 from api.routing import Route
 from api.telemetry import CONTENT_TYPE, telemetry_of
 from domain.errors import ConversationNotFound
@@ -46,7 +47,7 @@ class ProjectionItem(BaseModel):
     lag_seconds: float | None
     parked: int
     skipped_position: int | None
-    rebuild: None = None
+    rebuild: RebuildItem | None
     error: str | None
 
 

@@ -27,12 +27,16 @@ class RebuildQuery(NoParameters):
 
 
 class RebuildItem(BaseModel):
-    """How far a rebuild is: events folded and in all, events per second, seconds until all are folded if known."""
+    """How far a rebuild is: events folded and in all, events per second, seconds until all are folded if known.
+
+    `error` is what stopped it; it will be tried again.
+    """
 
     done: int
     total: int
     rate: float
     eta_s: float | None
+    error: str | None
 
 
 class Rebuild(BaseModel):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 SELECT: LiteralString = """
 select name, coalesce(done, 0)::float8, coalesce(total, 0)::float8, done_before::float8,
-    extract(epoch from clock_timestamp() - began_at)::float8, holder is not null
+    extract(epoch from clock_timestamp() - began_at)::float8, holder is not null, error
 from rebuilt_projections join rebuilds on rebuilds.id = rebuild left join lateral (
     select sum(events) filter (where slice.done) as done, sum(events) as total
     from rebuild_slices slice where slice.rebuild = rebuilds.id
@@ -18,19 +18,23 @@ from rebuilt_projections join rebuilds on rebuilds.id = rebuild left join latera
 
 
 class Progress(NamedTuple):
-    """Events folded (`done`) and in all, events per second, and the seconds until all are folded; None: not known."""
+    """Events folded (`done`) and in all, events per second, and the seconds until all are folded; None: not known.
+
+    `error` is what stopped it; it will be tried again.
+    """
 
     done: int
     total: int
     rate: float
     eta_s: float | None
+    error: str | None = None
 
 
 async def rebuild_progress(connection: AsyncConnection) -> dict[str, Progress]:
     """Return the progress of each projection that is being rebuilt, or is to be, by name."""
     progress: dict[str, Progress] = {}
-    for name, done, total, before, seconds, held in await (await connection.execute(SELECT)).fetchall():
+    for name, done, total, before, seconds, held, error in await (await connection.execute(SELECT)).fetchall():
         rate = (done - before) / seconds if held and seconds > 0 else 0.0
         eta_s = round((total - done) / rate, 1) if rate > 0 else None
-        progress[name] = Progress(int(done), int(total), round(rate, 1), eta_s)
+        progress[name] = Progress(int(done), int(total), round(rate, 1), eta_s, None if held else error)
     return progress

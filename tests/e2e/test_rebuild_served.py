@@ -54,6 +54,12 @@ async def test_r5_a_rebuild_is_asked_for_by_http_once_at_a_time_and_can_be_given
         assert (status, asked["name"], asked["rebuild"]["done"]) == (202, "display_messages", 0)
         status, problem = await call(session, "POST", path)
         assert (status, problem["type"]) == (409, "urn:rejoinder:rebuilding")
+        _, found = await call(session, "GET", f"{server.url}/v1/projections")
+        rebuilds = {item["name"]: item["rebuild"] for item in found["items"]}
+        assert rebuilds.pop("display_messages") is not None
+        assert set(rebuilds.values()) == {None}
+        async with session.get(f"{server.url}/metrics") as response:
+            assert 'rejoinder_projection_rebuild_total{projection="display_messages"}' in await response.text()
         async with asyncio.timeout(PATIENCE_S):
             while await generation(session, server.url, "display_messages") == 1:
                 pass
