@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from domain.parts import Part, text_part
 from projections.display_messages import DISPLAY_MESSAGES
@@ -23,6 +24,9 @@ from tests.support.given import (
     suspended,
 )
 from tests.support.projecting import given
+
+if TYPE_CHECKING:
+    from projections.testing import Projected
 
 
 def shown(message_type: str, content_type: str, status: str, **more: Any) -> dict[str, Any]:
@@ -196,3 +200,13 @@ def test_a_second_turn_answers_what_was_queued() -> None:
             shown("assistant", "text", "completed", turn=1),
         ],
     )
+
+
+def test_r9_what_compaction_leaves_in_a_conversation_changes_no_message() -> None:
+    def turns(closing: dict[str, Any], claiming: dict[str, Any]) -> Projected:
+        first = (started(), asked(), claimed(), said("Hi"), closed(**closing))
+        again = (asked("m2"), replace(claimed(), fields=claiming), said("Yes"), closed())
+        return given(*first, *again).project(DISPLAY_MESSAGES)
+
+    plain = [{name: row[name] for name in row if name != "event_id"} for row in turns({}, {}).rows]
+    turns({"compact": True}, {"summary_to_seq": 4}).then(*plain)
