@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -47,16 +48,20 @@ def template_database(postgres_server: str) -> str:
 @pytest.fixture
 def database_url(postgres_server: str, template_database: str) -> Iterator[str]:
     """The connection string of a fresh, migrated database, dropped after the test."""
-    yield from _fresh_database(postgres_server, template_database)
+    with fresh_database(postgres_server, template_database) as url:
+        yield url
 
 
 @pytest.fixture
 def empty_database_url(postgres_server: str) -> Iterator[str]:
     """The connection string of a fresh database without any table, dropped after the test."""
-    yield from _fresh_database(postgres_server, "template1")
+    with fresh_database(postgres_server, "template1") as url:
+        yield url
 
 
-def _fresh_database(server: str, template: str) -> Iterator[str]:
+@contextmanager
+def fresh_database(server: str, template: str) -> Iterator[str]:
+    """Lend a database that is a copy of another one."""
     name = f"test_{uuid4().hex}"
     create = sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template))
     _execute(server, create)
