@@ -12,7 +12,7 @@ from psycopg import OperationalError
 from api.resources import RESOURCES
 from domain.event_store import StoreError
 from infra.database import DatabaseUnavailable
-from projections.advance import PAUSED
+from projections.leading import PAUSED
 from projections.status import projection_statuses
 
 if TYPE_CHECKING:

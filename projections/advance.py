@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from projections.projection import Projection, Row
     from projections.span import Span
 
-PAUSED = "paused"
-
-TAKE_OVER = """
-update projections set epoch = %(epoch)s, status = case status when 'new' then 'running' else status end
-where name = %(name)s and version = %(version)s and epoch <= %(epoch)s returning position, status
-"""
 # a commit that waits for no disk: what a crash takes away it takes whole, checkpoint included, and it is folded again
 MOVE = """
 with quick as materialized (select set_config('synchronous_commit', 'off', true))
@@ -65,13 +59,6 @@ class Unfoldable(SaidAlready):
     """A fold raised, or made rows that are none; the message repeats nothing of the events."""
 
 
-class Checkpoint(NamedTuple):
-    """How far a projection is, and whether it is to stay there."""
-
-    position: int
-    paused: bool
-
-
 class Folded(NamedTuple):
     """Open rows by conversation, and what was written: rows that were put, keys of those that were removed."""
 
@@ -92,27 +79,16 @@ class Led:
         object.__setattr__(self, "table", Table(self.projection))
 
 
-async def take_over(connection: AsyncConnection, led: Led) -> Checkpoint:
-    """Refuse all former leaders from now on and return the checkpoint.
-
-    Raises `NotLeading` for a newer leader or another version.
-    """
-    wanted = {"epoch": led.epoch, "name": led.projection.name, "version": led.projection.version}
-    row = await (await connection.execute(TAKE_OVER, wanted)).fetchone()
-    if row is None:
-        raise NotLeading(f"{led.projection.name} is led by another process, or of another version")
-    return Checkpoint(row[0], row[1] == PAUSED)
-
-
 async def advance(connection: AsyncConnection, leds: Sequence[Led], span: Span) -> None:
     """Fold a span into projections whose checkpoint is at its beginning; what is parked waits longer.
 
     Raises `NotLeading` if a checkpoint is elsewhere, `Unfoldable`, and what the database refuses.
     """
-    async with connection.pipeline(), connection.transaction():
+    async with connection.pipeline() as pipeline, connection.transaction():
         moved = await connection.execute(MOVE, _move(leds, span))
         waiting = await wait_longer(connection, leds, span)
         loading = [await led.table.start_loading(connection, list(span.conversations)) for led in leds]
+        await pipeline.sync()  # only then does the server count how long a process that is stopped here is idle
         if len(await moved.fetchall()) != len(leds):
             raise NotLeading("another process has moved a checkpoint, or it was paused")
         parked = await _parked(waiting)

@@ -7,7 +7,8 @@ import logging
 import random
 from typing import TYPE_CHECKING, Protocol
 
-from projections.advance import PAUSED, Led, NotLeading, advance, take_over
+from projections.advance import Led, NotLeading, advance
+from projections.leading import PAUSED, take_over
 from projections.parking import advance_but_poison
 from projections.reasons import reason_of
 

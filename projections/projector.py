@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LEASE_S = 6.0
+LEASE_S = 5.0
 LOOK_EVERY_S = 2.0
 """Leases are renewed, and those of others tried, this often: a dead leader is replaced within the sum of both."""
 HAND_BACK_S = 2.0

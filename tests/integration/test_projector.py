@@ -9,13 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import psycopg
 import pytest
 
-from projections.advance import Led, NotLeading, Unfoldable, advance, take_over
+from projections.advance import Led, NotLeading, Unfoldable, advance
 from projections.agenda import AGENDA
 from projections.catalog import PROJECTIONS
 from projections.conversations import CONVERSATIONS
 from projections.display_messages import DISPLAY_MESSAGES
+from projections.leading import take_over
 from projections.span import Span
 from projections.status import projection_statuses
 from tests.support.given import NOW, asked, claimed, closed, history, said, started, stored
@@ -111,6 +113,22 @@ async def test_r1_a_batch_that_is_delivered_again_or_by_a_former_leader_is_refus
             await advance(connection, [leader], span)
         assert await take_over(connection, leader) == (5, False)
     assert await read_side.rows(CONVERSATIONS) == fold_whole(CONVERSATIONS, TURN)
+
+
+async def lead_and_fall_asleep(read_side: ReadSide) -> None:
+    """Send half a transaction and wait for whoever goes on without it."""
+    async with await read_side.database.connect() as asleep, asleep.pipeline():
+        await asleep.execute("begin")
+        moved = await asleep.execute("update projections set position = 5 where name = 'usage' returning position")
+        assert await moved.fetchone() == (5,)
+        async with read_side.projecting():
+            await read_side.reached(await read_side.append(TURN))
+
+
+async def test_r7_a_former_leader_that_sleeps_while_it_sends_its_transaction_is_cut_off(read_side: ReadSide) -> None:
+    with pytest.raises(psycopg.OperationalError, match="terminat"):
+        await lead_and_fall_asleep(read_side)
+    await assert_rebuilt_is_live(read_side)
 
 
 async def test_r1_a_fold_that_fails_leaves_neither_rows_nor_a_checkpoint(read_side: ReadSide) -> None:

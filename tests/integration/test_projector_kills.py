@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from projections.catalog import PROJECTIONS
+from projections.pausing import pause, resume
 from projections.projector import LEASE_S, LOOK_EVERY_S
 from tests.support.projecting import fold_whole, interleaved
 from tests.support.random_log import random_log
@@ -23,20 +24,20 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 KILLS = 8
+ALL = {projection.name for projection in PROJECTIONS}
 LEADERS = "select key, holder from leases where key like 'projection:%' and until > clock_timestamp()"
 
 
 @asynccontextmanager
 async def projector(dsn: str, lease_s: float = LEASE_S, look_every_s: float = LOOK_EVERY_S) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.projector_process", dsn, str(lease_s), str(look_every_s), cwd=ROOT
-    )
+    command = (sys.executable, "-m", "tests.support.projector_process", dsn, str(lease_s), str(look_every_s))
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     try:
         yield process
     finally:
         if process.returncode is None:
             process.kill()
-        await process.wait()
+        await process.communicate()
 
 
 async def led_by(read_side: ReadSide, process: Process) -> None:
@@ -72,30 +73,85 @@ async def test_r1_a_projector_killed_at_any_instant_gives_every_event_its_effect
         position = await read_side.store.head()
         async with projector(database_url, 0.5, 0.1):
             await read_side.reached(position, timeout_s=60)
-        log = await read_side.store.read_all(0, limit=100_000, prefixes=["conversation-"])
-        for projection in PROJECTIONS:
-            assert await read_side.rows(projection) == fold_whole(projection, log), projection.name
+        await assert_rows_are_whole(read_side)
 
 
-async def test_r7_another_process_takes_over_in_10_s_and_a_stopped_one_that_wakes_is_refused(database_url: str) -> None:
+async def assert_rows_are_whole(read_side: ReadSide) -> None:
+    log = await read_side.store.read_all(0, limit=100_000, prefixes=["conversation-"])
+    for projection in PROJECTIONS:
+        assert await read_side.rows(projection) == fold_whole(projection, log), projection.name
+
+
+async def test_r7_a_leader_that_is_killed_is_replaced_within_10_s(database_url: str) -> None:
     chance = random.Random(2)
-    logs = [random_log(chance) for _ in range(3)]
     async with open_read_side(database_url) as read_side, projector(database_url) as first:
         await led_by(read_side, first)
-        await read_side.reached(await read_side.append(logs[0]))
         async with projector(database_url) as second:
-            appending = asyncio.create_task(read_side.append(logs[1]))
+            appending = asyncio.create_task(read_side.append(random_log(chance)))
             await moved(read_side, 1)
-            first.send_signal(signal.SIGSTOP)
-            stopped = time.monotonic()
+            first.kill()
+            killed = time.monotonic()
             await read_side.reached(await appending, timeout_s=12)
+            assert time.monotonic() - killed < 10
+            await led_by(read_side, second)
+        await assert_rows_are_whole(read_side)
+
+
+async def test_r7_a_leader_that_is_stopped_in_its_transaction_is_replaced_within_10_s_and_refused_when_it_wakes(
+    database_url: str,
+) -> None:
+    chance = random.Random(2)
+    async with open_read_side(database_url) as read_side, projector(database_url) as first:
+        await led_by(read_side, first)
+        async with projector(database_url) as second, read_side.database.connection() as locking:
+            async with locking.transaction():
+                await locking.execute("lock table usage in access exclusive mode")
+                position = await read_side.append(random_log(chance))
+                while not await read_side.execute("select 1 from pg_locks where not granted"):
+                    pass
+                first.send_signal(signal.SIGSTOP)
+            stopped = time.monotonic()
+            await read_side.reached(position, timeout_s=12)
             assert time.monotonic() - stopped < 10
             await led_by(read_side, second)
             first.send_signal(signal.SIGCONT)
-            second.kill()
-            killed = time.monotonic()
-            await read_side.reached(await read_side.append(logs[2]), timeout_s=12)
-            assert time.monotonic() - killed < 10
-        log = await read_side.store.read_all(0, limit=100_000, prefixes=["conversation-"])
-        for projection in PROJECTIONS:
-            assert await read_side.rows(projection) == fold_whole(projection, log), projection.name
+            appending = asyncio.create_task(read_side.append(random_log(chance)))
+            assert first.stdout is not None
+            async with asyncio.timeout(30):
+                leading = {f"projection:{projection.name}" for projection in PROJECTIONS}
+                while leading:
+                    leading.discard((await first.stdout.readline()).decode().strip().removeprefix("no longer leading "))
+            await read_side.reached(await appending)
+            await led_by(read_side, second)
+        await assert_rows_are_whole(read_side)
+
+
+async def test_r7_a_lost_notification_delays_nothing_by_more_than_5_s(database_url: str) -> None:
+    log = random_log(random.Random(3))
+    async with open_read_side(database_url) as read_side, projector(database_url) as process:
+        await read_side.reached(await read_side.append(log[:3]), timeout_s=30)
+        await led_by(read_side, process)
+        values = [[4, event.event_id, event.stream, event.seq, event.type, event.data, event.metadata] for event in log]
+        await read_side.execute("insert into log.events values (%s, %s, %s, %s, %s, %s, %s)", *values[3])
+        await read_side.reached(4, timeout_s=5)
+        await assert_rows_are_whole(read_side)
+
+
+async def test_a_pause_outlives_the_process_that_projects(database_url: str) -> None:
+    log = random_log(random.Random(4))
+    async with open_read_side(database_url) as read_side:
+        for begin in (0, 10):
+            async with projector(database_url, 0.5, 0.1) as process:
+                async with read_side.database.connection() as connection:
+                    assert await pause(connection, "usage")
+                await read_side.reached(
+                    await read_side.append(log[begin : begin + 10]), *(ALL - {"usage"}), timeout_s=30
+                )
+                await led_by(read_side, process)
+            assert await read_side.execute("select position, status from projections where name = 'usage'") == [
+                (0, "paused")
+            ]
+        async with projector(database_url, 0.5, 0.1), read_side.database.connection() as connection:
+            assert await resume(connection, "usage")
+            await read_side.reached(await read_side.append(log[20:]), timeout_s=30)
+        await assert_rows_are_whole(read_side)

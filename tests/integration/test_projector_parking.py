@@ -66,14 +66,11 @@ async def test_r6_a_poison_event_parks_its_conversation_in_order_while_others_fl
             assert [rows[UUID(int=n), "turn"]["seq"] for n in bad] == [2, 2]
 
             await read_side.reached(await read_side.append([*goes_on(1, 2), *goes_on(2)]))
-            assert await read_side.execute(HELD) == [
-                ("agenda", UUID(int=1), 3, 8, 4),
-                ("agenda", UUID(int=40), 3, 6, 4),
-            ]
+            assert [last_seq for _, _, _, last_seq, _ in await read_side.execute(HELD)] == [8, 6]
             await check_rows(read_side, [AGENDA], but=bad)
             found = (await statuses(read_side))["agenda"]
             assert (found["status"], found["parked"], found["lag_events"]) == ("running", 2, 0)
-            assert f"parked {UUID(int=40)} at event 3: ValueError: cannot take … … (poison.py:" in found["error"]
+            assert found["error"].startswith("parked at a user_msg: ValueError: cannot take … … (poison.py:")
 
             assert await retry(read_side.database, read_side.store, poisoned.projection) == Retried(0, 2)
             assert [attempts for *_, attempts in await read_side.execute(HELD)] == [5, 5]

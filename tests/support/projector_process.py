@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 
 from infra.database import Database
@@ -20,4 +21,5 @@ async def main(dsn: str, lease_s: float, look_every_s: float) -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
     asyncio.run(main(sys.argv[1], float(sys.argv[2]), float(sys.argv[3])))
