@@ -43,6 +43,7 @@ def rebuild(names: Names = None, everything: All = False, fast: Fast = False, at
 
 async def _rebuild(settings: Settings, *, names: Sequence[str], fast: bool, attached: bool) -> int:
     from api.app import opened_stores
+    from api.rebuild_slices import Processes
     from api.rebuilding import workshop_of
     from projections.rebuild.run import cancel, rebuild
 
@@ -50,9 +51,10 @@ async def _rebuild(settings: Settings, *, names: Sequence[str], fast: bool, atta
     async with opened_stores(settings) as stores:
         chosen = named(stores.projections, names) if names else list(stores.projections)
         workshop = workshop_of(stores)
+        spread = Processes(settings, stores.dsn, [one.name for one in chosen]) if fast else None
         try:
             async with _shown(workshop, chosen, quiet=attached):
-                await rebuild(workshop, chosen)
+                await rebuild(workshop, chosen, spread=spread)
         except asyncio.CancelledError:
             if not stop.asked:
                 await cancel(workshop, chosen)

@@ -135,7 +135,12 @@ class _Rebuild:
         async with self._workshop.database.connection() as connection:
             slices_left = await jobs.open_slices(connection, self._job)
         if self._spread is not None and len(slices_left) > 1:
-            await self._spread(self._job, position, [number for number, _ in slices_left])
+            try:
+                await self._spread(self._job, position, [number for number, _ in slices_left])
+            except Exception:
+                async with self._workshop.database.connection() as connection:
+                    await self._job.hold(connection)  # that they failed because of this is to be said
+                raise
             return
         for number, piece in slices_left:
             await fold_slice(self._workshop.database, self._job, self._leds, log, number, piece, position)
@@ -143,7 +148,7 @@ class _Rebuild:
     async def _index(self, log: OrderedLog, position: int) -> None:
         async with self._written() as connection:
             if not await jobs.is_indexed(connection, self._job):
-                await self._job.shadow.index(connection, self._leds)
+                await self._job.shadow.index(connection, self._leds, fast=self._job.fast)
                 await jobs.set_indexed(connection, self._job)
         async with self._workshop.database.connection() as connection:
             late = await jobs.late_slices(connection, self._job)

@@ -63,9 +63,11 @@ class Shadow:
             await connection.execute(led.table.create)
             await connection.execute(BEGIN, [led.projection.name, led.projection.version, position, EPOCH])
 
-    async def index(self, connection: AsyncConnection, leds: Sequence[Led]) -> None:
+    async def index(self, connection: AsyncConnection, leds: Sequence[Led], *, fast: bool) -> None:
         """Make the indexes and the statistics for queries, inside a transaction that has `entered`."""
         await connection.execute("set local maintenance_work_mem = '128MB'")
+        if not fast:
+            await connection.execute("set local max_parallel_maintenance_workers = 0")
         for led in leds:
             for statement in (*led.table.indexes, f"analyze {led.projection.name}"):
                 await connection.execute(statement)
