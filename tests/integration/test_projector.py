@@ -18,6 +18,7 @@ from projections.catalog import PROJECTIONS
 from projections.conversations import CONVERSATIONS
 from projections.display_messages import DISPLAY_MESSAGES
 from projections.leading import take_over
+from projections.pausing import pause, resume
 from projections.span import Span
 from projections.status import projection_statuses
 from tests.support.given import NOW, asked, claimed, closed, history, said, started, stored
@@ -128,6 +129,33 @@ async def lead_and_fall_asleep(read_side: ReadSide) -> None:
 async def test_r7_a_former_leader_that_sleeps_while_it_sends_its_transaction_is_cut_off(read_side: ReadSide) -> None:
     with pytest.raises(psycopg.OperationalError, match="terminat"):
         await lead_and_fall_asleep(read_side)
+    await assert_rebuilt_is_live(read_side)
+
+
+async def test_r7_a_lost_notification_delays_nothing_by_more_than_5_s(read_side: ReadSide) -> None:
+    async with read_side.projecting():
+        await read_side.reached(await read_side.append(TURN[:3]))
+        one = TURN[3]
+        row = (4, one.event_id, one.stream, one.seq, one.type, one.data, one.metadata)
+        await read_side.execute("insert into log.events values (%s, %s, %s, %s, %s, %s, %s)", *row)
+        await read_side.reached(4, timeout_s=5)
+    await assert_rebuilt_is_live(read_side)
+
+
+async def test_a_pause_outlives_the_process_that_projects(read_side: ReadSide) -> None:
+    usage = "select position, status from projections where name = 'usage'"
+    others = [projection.name for projection in PROJECTIONS if projection.name != "usage"]
+    async with read_side.database.connection() as connection:
+        assert await pause(connection, "usage")
+        for part in (TURN[:2], TURN[2:4]):
+            async with read_side.projecting():
+                await read_side.reached(await read_side.append(part), *others)
+            assert await read_side.execute(usage) == [(0, "paused")]
+        async with read_side.projecting():
+            await read_side.reached(await read_side.append(TURN[4:]), *others)
+            assert await resume(connection, "usage")
+            await read_side.reached(5)
+    assert await read_side.execute(usage) == [(5, "running")]
     await assert_rebuilt_is_live(read_side)
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from projections.catalog import PROJECTIONS
-from projections.pausing import pause, resume
 from projections.projector import LEASE_S, LOOK_EVERY_S
 from tests.support.projecting import fold_whole, interleaved
 from tests.support.random_log import random_log
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 ROOT = Path(__file__).parents[2]
-KILLS = 8
-ALL = {projection.name for projection in PROJECTIONS}
+KILLS = 6
 LEADERS = "select key, holder from leases where key like 'projection:%' and until > clock_timestamp()"
 
 
@@ -123,35 +121,4 @@ async def test_r7_a_leader_that_is_stopped_in_its_transaction_is_replaced_within
                     leading.discard((await first.stdout.readline()).decode().strip().removeprefix("no longer leading "))
             await read_side.reached(await appending)
             await led_by(read_side, second)
-        await assert_rows_are_whole(read_side)
-
-
-async def test_r7_a_lost_notification_delays_nothing_by_more_than_5_s(database_url: str) -> None:
-    log = random_log(random.Random(3))
-    async with open_read_side(database_url) as read_side, projector(database_url) as process:
-        await read_side.reached(await read_side.append(log[:3]), timeout_s=30)
-        await led_by(read_side, process)
-        values = [[4, event.event_id, event.stream, event.seq, event.type, event.data, event.metadata] for event in log]
-        await read_side.execute("insert into log.events values (%s, %s, %s, %s, %s, %s, %s)", *values[3])
-        await read_side.reached(4, timeout_s=5)
-        await assert_rows_are_whole(read_side)
-
-
-async def test_a_pause_outlives_the_process_that_projects(database_url: str) -> None:
-    log = random_log(random.Random(4))
-    async with open_read_side(database_url) as read_side:
-        for begin in (0, 10):
-            async with projector(database_url, 0.5, 0.1) as process:
-                async with read_side.database.connection() as connection:
-                    assert await pause(connection, "usage")
-                await read_side.reached(
-                    await read_side.append(log[begin : begin + 10]), *(ALL - {"usage"}), timeout_s=30
-                )
-                await led_by(read_side, process)
-            assert await read_side.execute("select position, status from projections where name = 'usage'") == [
-                (0, "paused")
-            ]
-        async with projector(database_url, 0.5, 0.1), read_side.database.connection() as connection:
-            assert await resume(connection, "usage")
-            await read_side.reached(await read_side.append(log[20:]), timeout_s=30)
         await assert_rows_are_whole(read_side)
