@@ -81,7 +81,7 @@ class Conversations:
         """
         await self.authorise(conversation_id, context.scope, allows)
         conversation, newest = await self._load(conversation_id)
-        if known := await self._known(newest, context):
+        if known := await self._known(conversation_id, newest, context):
             return answered_before(known, context)
         session = Session(self.store, self.clock, conversation, newest[-1].position, newest)
 
@@ -104,14 +104,16 @@ class Conversations:
                 self.nearby(session)
             await self._waker.wake(session.conversation_id)
 
-    async def _known(self, newest: list[StoredEvent], context: CommandContext) -> KnownCommand | None:
+    async def _known(
+        self, conversation_id: UUID, newest: list[StoredEvent], context: CommandContext
+    ) -> KnownCommand | None:
         if not context.keyed:
             return None
         if known := known_in(newest, context.command_id):
             return known
         if newest[0].seq == 1:
             return None
-        return await self._receipts.find(context.command_id, up_to_position=newest[0].position)
+        return await self._receipts.find(conversation_id, context.command_id, up_to_position=newest[0].position)
 
     async def _load(self, conversation_id: UUID) -> tuple[Conversation, list[StoredEvent]]:
         """Return the conversation and its newest events: those since its newest turn began, and what came along."""

@@ -34,8 +34,11 @@ class KnownCommand:
 class Receipts(Protocol):
     """The commands that were accepted before, as the read model `commands` knows them."""
 
-    async def find(self, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
-        """Return the command of this id; raises `NotCaughtUp` if none is known and that position isn't reached yet."""
+    async def find(self, conversation_id: UUID, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
+        """Return the command of this id.
+
+        Raises `NotCaughtUp` if none is known and the conversation is not read up to that position yet.
+        """
         ...
 
 

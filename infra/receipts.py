@@ -21,11 +21,14 @@ class PostgresReceipts:
     def __init__(self, database: Database) -> None:
         self._database, self._versions = database, Versions(PROJECTIONS)
 
-    async def find(self, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
-        """Return the command of this id; raises `NotCaughtUp` if none is known and that position isn't reached yet."""
+    async def find(self, conversation_id: UUID, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
+        """Return the command of this id.
+
+        Raises `NotCaughtUp` if none is known and the conversation is not read up to that position yet.
+        """
         try:
             async with self._database.connection() as connection, self._versions.reading(connection, "commands"):
-                known, reached = await find_command(connection, command_id)
+                known, reached = await find_command(connection, conversation_id, command_id)
         except OtherVersion as error:
             raise NotCaughtUp(str(error)) from error
         if known is None:

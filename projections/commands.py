@@ -62,17 +62,24 @@ class KnownCommand:
 
 # one statement, so one snapshot: what is not found was not there when the position was that
 FIND = """
-select p.position, c.conversation_id, c.seq, c.position, c.body_hash, c.receipt
-from projections p left join commands c on c.command_id = %s where p.name = 'commands'
+select coalesce(parked.position - 1, p.position), c.conversation_id, c.seq, c.position, c.body_hash, c.receipt
+from projections p
+left join commands c on c.command_id = %(command_id)s
+left join parked on parked.projection = p.name and parked.conversation_id = %(conversation_id)s
+where p.name = 'commands'
 """
 
 
-async def find_command(connection: AsyncConnection, command_id: UUID) -> tuple[KnownCommand | None, int]:
-    """Return a command, and the position that the read model has reached: what is not found was not there by then.
+async def find_command(
+    connection: AsyncConnection, conversation_id: UUID, command_id: UUID
+) -> tuple[KnownCommand | None, int]:
+    """Return a command, and how far the conversation's are read: what is not found was not there by that position.
 
     The id is itself made of tenant, user, path and key, so there is no scope to ask for.
     """
-    row = await (await connection.execute(FIND, [command_id])).fetchone()
+    row = await (
+        await connection.execute(FIND, {"conversation_id": conversation_id, "command_id": command_id})
+    ).fetchone()
     if row is None:
         return None, 0
     return KnownCommand(*row[1:]) if row[1] else None, row[0]

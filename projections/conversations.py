@@ -176,9 +176,16 @@ async def list_conversations(
 
 # one statement, so one snapshot: what is not found was not there when the position was that
 SPANS = """
-select p.position, c.conversation_id, c.first_position, c.last_position, c.last_seq
-from projections p left join conversations c
-    on c.tenant = %(tenant)s and c.owner = %(user)s and c.last_position > %(after)s
+select p.position, c.* from projections p
+left join (
+    select conversation_id, first_position, last_position, last_seq from conversations
+    where tenant = %(tenant)s and owner = %(user)s and last_position > %(after)s
+    union all
+    select conversation_id, first_position, parked.last_position, parked.last_seq
+    from parked join conversations using (conversation_id)
+    where parked.projection = 'conversations' and tenant = %(tenant)s and owner = %(user)s
+        and conversations.last_position <= %(after)s and parked.last_position > %(after)s
+) as c on true
 where p.name = 'conversations' order by c.first_position
 """
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from domain.conversation import Conversation
 from domain.scope import Scope
+from projections.commands import COMMANDS, find_command
 from projections.conversations import CONVERSATIONS, get_conversation
 from projections.display_messages import DISPLAY_MESSAGES
 from projections.parked import parked_before
@@ -89,3 +91,15 @@ async def test_r8_what_is_parked_is_known_to_every_node_that_has_seen_the_positi
         assert await retry(reader.database, reader.store, poisoned.projection) == Retried(1, 0)
         assert await parked(reader, position) == []
         assert await newest(reader, "conversations", position) == 20
+
+
+async def test_a_command_is_not_taken_for_unknown_while_its_conversation_is_parked(database_url: str) -> None:
+    poisoned = Poisoned(COMMANDS)
+    async with open_read_side(database_url, [poisoned.projection]) as node, node.projecting():
+        async for seq, position in growing(node, "poison"):
+            await node.reached(position)
+            async with node.database.connection() as connection:
+                assert await find_command(connection, CONVERSATION, uuid4()) == (None, 1)
+                assert await find_command(connection, uuid4(), uuid4()) == (None, position)
+            if seq == 3:
+                break

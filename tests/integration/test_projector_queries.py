@@ -263,8 +263,8 @@ async def test_a_command_is_found_once_its_event_is_projected(read_side: ReadSid
     position = await read_side.append([replace(event, metadata=new.metadata)])
     await read_side.reached(position)
     async with read_side.database.connection() as connection:
-        known, reached = await find_command(connection, command_id)
-        absent, as_far = await find_command(connection, uuid4())
+        known, reached = await find_command(connection, CONVERSATION, command_id)
+        absent, as_far = await find_command(connection, CONVERSATION, uuid4())
     assert known == KnownCommand(CONVERSATION, 1, position, "hash", {"queued": 0})
     assert absent is None
     assert reached == as_far == position

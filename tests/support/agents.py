@@ -297,7 +297,7 @@ class Office:
             self.conversations, self.model, self.toolset, self.live, self, "scripted", approval_timeout_s=3600
         )
 
-    async def find(self, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
+    async def find(self, conversation_id: UUID, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
         """No command is repeated."""
         return None
 

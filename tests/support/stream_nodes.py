@@ -48,7 +48,7 @@ class _NoWorkers:
     async def wake(self, conversation_id: UUID) -> None:
         """Nobody to wake."""
 
-    async def find(self, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
+    async def find(self, conversation_id: UUID, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
         return None
 
 

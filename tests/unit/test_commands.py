@@ -45,7 +45,7 @@ class Surroundings:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    async def find(self, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
+    async def find(self, conversation_id: UUID, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
         if command_id not in self.known and self.reached < up_to_position:
             raise NotCaughtUp("not yet")
         return self.known.get(command_id)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
@@ -130,6 +131,7 @@ class WritersMachine(ConversationRules):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.pause, append_queue.STORE_PAUSE_S = append_queue.STORE_PAUSE_S, 0.0
+        append_queue.logger.disabled = True
         self.store, self.clock = UncertainStore(), StandingClock()
         self.clock.time = self.now
         self.conversations = Conversations(self.store, self.clock, self, self)
@@ -145,9 +147,10 @@ class WritersMachine(ConversationRules):
     def teardown(self) -> None:
         super().teardown()
         append_queue.STORE_PAUSE_S = self.pause
+        append_queue.logger.disabled = False
         self.loop.close()
 
-    async def find(self, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
+    async def find(self, conversation_id: UUID, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
         """Nobody repeats a command."""
         return None
 
@@ -406,4 +409,4 @@ WritersMachine.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-TestWhoeverWrites = WritersMachine.TestCase
+TestWhoeverWrites = pytest.mark.timeout(3_600)(WritersMachine.TestCase)
