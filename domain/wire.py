@@ -12,13 +12,19 @@ from pydantic_core import from_json
 from domain.errors import UnknownEventType
 from domain.event_store import NewEvent, StoredEvent
 from domain.events import EVENT_TYPES, ConversationEvent
+from domain.summary_events import SUMMARY_EVENT_TYPES
 from domain.text import clean
 from domain.upcasts import upcast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-STREAM = "conversation-"
+STREAM, SUMMARY_STREAM = "conversation-", "summary-"
+PREFIXES = (STREAM, SUMMARY_STREAM)
+"""How the names of all streams begin that belong to a conversation."""
+TYPES = {STREAM: EVENT_TYPES, SUMMARY_STREAM: SUMMARY_EVENT_TYPES}
+"""What each kind of stream holds."""
+ALL_TYPES = EVENT_TYPES | SUMMARY_EVENT_TYPES
 
 
 def stream_of(conversation_id: UUID) -> str:
@@ -26,14 +32,26 @@ def stream_of(conversation_id: UUID) -> str:
     return f"{STREAM}{conversation_id}"
 
 
+def summary_stream_of(conversation_id: UUID) -> str:
+    """Name the sibling stream of a conversation, which holds its summaries."""
+    return f"{SUMMARY_STREAM}{conversation_id}"
+
+
 def conversation_of(stream: str) -> UUID | None:
-    """Return the conversation whose stream this is, None for any other stream."""
-    if not stream.startswith(STREAM):
-        return None
-    try:
-        return UUID(stream[len(STREAM) :])
-    except ValueError:
-        return None
+    """Return the conversation whose own stream this is, None for any other stream."""
+    kind, conversation_id = kind_of(stream)
+    return conversation_id if kind == STREAM else None
+
+
+def kind_of(stream: str) -> tuple[str, UUID | None]:
+    """Return how the stream's name begins, one of `PREFIXES`, and whose it is; None for streams of nobody."""
+    for prefix in PREFIXES:
+        if stream.startswith(prefix):
+            try:
+                return prefix, UUID(stream[len(prefix) :])
+            except ValueError:
+                break
+    return "", None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +92,8 @@ def encode(event: ConversationEvent, mark: CommandMark | None = None) -> NewEven
 
 def decode(stored: StoredEvent) -> ConversationEvent:
     """Make the event of a stored record; raises `UnknownEventType` for a type that this code does not know."""
-    conversation_id = conversation_of(stored.stream)
-    if stored.type not in EVENT_TYPES or conversation_id is None:
+    kind, conversation_id = kind_of(stored.stream)
+    if conversation_id is None or stored.type not in TYPES[kind]:
         raise UnknownEventType(f"{stored.type} at position {stored.position}")
     metadata = from_json(stored.metadata)
     data = upcast(stored.type, metadata.get("schema_version", 1), from_json(stored.data))
@@ -86,7 +104,7 @@ def decode_parsed(
     stored: StoredEvent, conversation_id: UUID, data: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> ConversationEvent:
     """Make the event of a stored record of a known type whose data, in their newest shape, were parsed before."""
-    return EVENT_TYPES[stored.type].model_validate(
+    return ALL_TYPES[stored.type].model_validate(
         {
             **data,
             "originator_id": conversation_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, LiteralString
+from typing import TYPE_CHECKING, Literal, LiteralString
 from uuid import UUID, uuid4
 
 import psycopg
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WAKE, AGENDA = "wake", "agenda"
+"""Channels; the second one's name goes on with the kind of work."""
 MOST_PAUSES = 15
 """What fails again and again is tried again after one pause, two, three, … but never more than so many."""
 ANSWER_S = 8.0
@@ -46,13 +47,13 @@ _HOLD: LiteralString = """
 
 # What is parked may be many, so only the index on wake_at will do: hence now() and not clock_timestamp(), which is
 # volatile, and an order that no index has.
-_DUE: LiteralString = "select a.conversation_id from agenda a, quick where a.kind = 'turn' and a.wake_at <= now()"
+_DUE: LiteralString = "select a.conversation_id from agenda a, quick where a.kind = %(kind)s and a.wake_at <= now()"
 _EXPIRED: LiteralString = f"{_DUE} and (a.seq <= a.seen_seq or not a.at_once)"
 _CLAIM_OF: LiteralString = f"""
     order by a.due_at + interval '0' limit %(limit)s for update of a skip locked)
 update agenda a set {_HOLD}
-from due where a.conversation_id = due.conversation_id and a.kind = 'turn'
-returning a.conversation_id, a.strikes > 0
+from due where a.conversation_id = due.conversation_id and a.kind = %(kind)s
+returning a.conversation_id, a.strikes, a.seq
 """
 _CLAIM: LiteralString = f"with {_QUICK}, due as materialized ({_DUE} {_CLAIM_OF}"
 _CLAIM_EXPIRED: LiteralString = f"with {_QUICK}, due as materialized ({_EXPIRED} {_CLAIM_OF}"
@@ -60,20 +61,20 @@ _CLAIM_EXPIRED: LiteralString = f"with {_QUICK}, due as materialized ({_EXPIRED}
 _CLAIM_HINTED: LiteralString = f"""
 with {_QUICK}
 insert into agenda as a (conversation_id, kind, claimed_by, hold_until)
-select %(id)s, 'turn', %(token)s, clock_timestamp() + %(lease)s * interval '1 second' from quick
+select %(id)s, %(kind)s, %(token)s, clock_timestamp() + %(lease)s * interval '1 second' from quick
 on conflict (conversation_id, kind) do update set {_HOLD}
     where a.hold_until is null or a.hold_until < clock_timestamp()
-returning a.conversation_id, a.strikes > 0
+returning a.conversation_id, a.strikes, a.seq
 """
 
 _EXTEND: LiteralString = f"""
 with {_QUICK}, mine as materialized (
     select a.conversation_id
     from agenda a join unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) c(id, token)
-        on a.conversation_id = c.id and a.claimed_by = c.token and a.kind = 'turn', quick
+        on a.conversation_id = c.id and a.claimed_by = c.token and a.kind = %(kind)s, quick
     order by a.conversation_id for update of a)
 update agenda a set hold_until = clock_timestamp() + %(lease)s * interval '1 second'
-from mine where a.conversation_id = mine.conversation_id and a.kind = 'turn'
+from mine where a.conversation_id = mine.conversation_id and a.kind = %(kind)s
 returning a.conversation_id
 """
 
@@ -86,9 +87,10 @@ with {_QUICK}, done as (
         seen_due = case when %(due)s::timestamptz is not null
             then greatest(%(due)s::timestamptz, clock_timestamp() + interval '100 milliseconds') end
     from quick
-    where a.conversation_id = %(id)s and a.kind = 'turn' and a.claimed_by = %(token)s and a.seq <= %(seq)s
+    where a.conversation_id = %(id)s and a.kind = %(kind)s and a.claimed_by = %(token)s and a.seq <= %(seq)s
     returning a.seen_due)
-select case when seen_due is not null then pg_notify('agenda', extract(epoch from seen_due)::text) end from done
+select case when seen_due is not null then pg_notify('agenda ' || %(kind)s, extract(epoch from seen_due)::text) end
+from done
 """
 
 _RELEASE: LiteralString = f"""
@@ -96,30 +98,30 @@ with {_QUICK}, released as (
     update agenda a
     set claimed_by = case when %(failed)s then a.claimed_by end,
         hold_until = clock_timestamp() + %(pause)s * least(a.strikes + 1, %(longest)s) * interval '1 second'
-    from quick where a.conversation_id = %(id)s and a.kind = 'turn' and a.claimed_by = %(token)s
+    from quick where a.conversation_id = %(id)s and a.kind = %(kind)s and a.claimed_by = %(token)s
     returning a.hold_until)
-select pg_notify('agenda', extract(epoch from hold_until)::text) from released
+select pg_notify('agenda ' || %(kind)s, extract(epoch from hold_until)::text) from released
 """
 
 # never waits for a row: the projector locks its rows in another order
 _SWEEP: LiteralString = f"""
 with {_QUICK}
 delete from agenda a using quick
-where a.kind = 'turn' and a.wake_at is null and a.state is null and a.seq >= a.seen_seq and a.claimed_by is null
+where a.kind = %(kind)s and a.wake_at is null and a.state is null and a.seq >= a.seen_seq and a.claimed_by is null
     and (a.hold_until is null or a.hold_until < clock_timestamp())
 """
 
 _DUE_IN: LiteralString = """
 select extract(epoch from min(wake_at) - clock_timestamp())::float8 from agenda
-where kind = 'turn' and wake_at is not null
+where kind = %(kind)s and wake_at is not null
 """
 
 
 class PostgresAgenda:
-    """The agenda of conversations that owe a turn, in PostgreSQL."""
+    """The agenda of conversations that owe work of one kind, in PostgreSQL."""
 
-    def __init__(self, database: Database, *, lease_s: float) -> None:
-        self._database, self._lease_s = database, lease_s
+    def __init__(self, database: Database, *, lease_s: float, kind: Literal["turn", "compaction"] = "turn") -> None:
+        self._database, self._lease_s, self._kind = database, lease_s, kind
 
     async def claim(self, limit: int) -> list[Claim]:
         """Claim up to `limit` conversations that are due."""
@@ -134,7 +136,7 @@ class PostgresAgenda:
         token = uuid4()
         async with self._run(_CLAIM_HINTED, id=conversation_id, token=token, lease=self._lease_s) as cursor:
             row = await cursor.fetchone()
-            return Claim(row[0], token, takeover=row[1]) if row else None
+            return _claim(token, *row) if row else None
 
     async def extend(self, claims: Collection[Claim]) -> set[UUID]:
         """Renew these claims; returns the conversations that are still held."""
@@ -166,20 +168,21 @@ class PostgresAgenda:
 
     async def hints(self) -> AsyncGenerator[UUID | None, None]:
         """Yield conversations that were just given something to do; None: look at the whole agenda."""
-        async with aclosing(self._database.listen([WAKE, AGENDA])) as notifications:
+        channels = [f"{AGENDA} {self._kind}", *([WAKE] if self._kind == "turn" else [])]
+        async with aclosing(self._database.listen(channels)) as notifications:
             async for notification in notifications:
                 yield _conversation(notification.payload) if notification and notification.channel == WAKE else None
 
     async def _claim(self, statement: LiteralString, limit: int) -> list[Claim]:
         token = uuid4()
         async with self._run(statement, limit=limit, token=token, lease=self._lease_s) as cursor:
-            return [Claim(row[0], token, takeover=row[1]) async for row in cursor]
+            return [_claim(token, *row) async for row in cursor]
 
     @asynccontextmanager
     async def _run(self, statement: LiteralString, **values: object) -> AsyncIterator[AsyncCursor]:
         try:
             async with self._database.connection(ANSWER_S) as connection, connection.cursor() as cursor:
-                await cursor.execute(statement, values)
+                await cursor.execute(statement, {"kind": self._kind, **values})
                 yield cursor
         except (DatabaseUnavailable, psycopg.Error) as error:  # a deadlock, say: no claim, no harm
             raise AgendaUnavailable(str(error)) from error
@@ -198,6 +201,10 @@ class PostgresWaker:
                 await connection.execute("select pg_notify(%s, %s)", (WAKE, str(conversation_id)))
         except (DatabaseUnavailable, psycopg.Error, TimeoutError) as error:
             logger.info("nobody was woken: %s", error, extra={"action": "wake_lost"})
+
+
+def _claim(token: UUID, conversation_id: UUID, strikes: int, seq: int) -> Claim:
+    return Claim(conversation_id, token, takeover=strikes > 0, strikes=strikes, seq=seq)
 
 
 def _conversation(payload: str) -> UUID | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, LiteralString
 from psycopg import sql
 
 from domain.event_store import STREAM_DELETED
-from domain.wire import STREAM
+from domain.wire import PREFIXES
 from infra.ordered_log import PATIENCE, PostgresOrderedLog
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class StagedLog:
         return await self._ordered.slices(events)
 
     async def read(self, piece: Slice, upto: int) -> AsyncGenerator[Sequence[StoredEvent], None]:
-        """Yield a slice's events up to a position, by stream and seq."""
+        """Yield a slice's events up to a position, by conversation and position."""
         await self._extend(upto)
         async for page in self._ordered.read(piece, upto):
             yield page
@@ -67,7 +67,7 @@ class StagedLog:
             row = await (await connection.execute(self._sql(REACHED))).fetchone()
         position = row[0] if row else 0
         while position < upto:
-            page = await self._store.read_all(position, limit=PAGE_EVENTS, prefixes=(STREAM,))
+            page = await self._store.read_all(position, limit=PAGE_EVENTS, prefixes=PREFIXES)
             if not page:
                 break
             async with self._connections.connection() as connection, connection.transaction():

@@ -86,15 +86,15 @@ async def advance(connection: AsyncConnection, leds: Sequence[Led], span: Span) 
     """
     async with connection.pipeline() as pipeline, connection.transaction():
         moved = await connection.execute(MOVE, _move(leds, span))
-        waiting = await wait_longer(connection, leds, span)
-        loading = [await led.table.start_loading(connection, list(span.conversations)) for led in leds]
+        waiting = [await wait_longer(connection, group, span) for group in _by_streams(leds)]
+        loading = [await led.table.start_loading(connection, list(span.events_for(led.projection))) for led in leds]
         await pipeline.sync()  # only then does the server count how long a process that is stopped here is idle
         if len(await moved.fetchall()) != len(leds):
             raise NotLeading("another process has moved a checkpoint, or it was paused")
         parked = await _parked(waiting)
         for led, cursor in zip(leds, loading, strict=True):
             opened = by_conversation(await led.table.loaded(cursor))
-            await fold(connection, led, opened, _but(span.conversations, parked[led.projection.name]))
+            await fold(connection, led, opened, _but(span.events_for(led.projection), parked[led.projection.name]))
         await finish(connection, leds, span)
 
 
@@ -102,8 +102,8 @@ async def move(connection: AsyncConnection, led: Led, span: Span) -> dict[UUID, 
     """Move one checkpoint as `advance` does, and return what is to be folded. Raises `NotLeading`."""
     if not await (await connection.execute(MOVE, _move([led], span))).fetchall():
         raise NotLeading("another process has moved the checkpoint, or it was paused")
-    parked = await _parked(await wait_longer(connection, [led], span))
-    return _but(span.conversations, parked[led.projection.name])
+    parked = await _parked([await wait_longer(connection, [led], span)])
+    return _but(span.events_for(led.projection), parked[led.projection.name])
 
 
 async def fold(
@@ -178,13 +178,17 @@ async def skip(connection: AsyncConnection, names: Sequence[str], events: Sequen
 
 
 async def wait_longer(connection: AsyncConnection, leds: Sequence[Led], span: Span) -> AsyncCursor:
-    """Note for parked conversations that more waits; the cursor has their projections and ids."""
-    newest = [events[-1] for events in span.conversations.values()]
+    """Note for parked conversations that more waits, for projections of the same streams.
+
+    The cursor has their projections and ids.
+    """
+    conversations = span.events_for(leds[0].projection)
+    newest = [events[-1] for events in conversations.values()]
     return await connection.execute(
         WAIT_LONGER,
         {
             "names": [led.projection.name for led in leds],
-            "ids": list(span.conversations),
+            "ids": list(conversations),
             "seqs": [event.seq for event in newest],
             "positions": [event.position for event in newest],
         },
@@ -209,10 +213,18 @@ def _move(leds: Sequence[Led], span: Span) -> dict[str, object]:
     }
 
 
-async def _parked(waiting: AsyncCursor) -> dict[str, set[UUID]]:
+def _by_streams(leds: Sequence[Led]) -> list[list[Led]]:
+    groups: dict[str, list[Led]] = defaultdict(list)
+    for led in leds:
+        groups[led.projection.streams].append(led)
+    return list(groups.values())
+
+
+async def _parked(waiting: Sequence[AsyncCursor]) -> dict[str, set[UUID]]:
     parked: dict[str, set[UUID]] = defaultdict(set)
-    for name, conversation_id in await waiting.fetchall():
-        parked[name].add(conversation_id)
+    for cursor in waiting:
+        for name, conversation_id in await cursor.fetchall():
+            parked[name].add(conversation_id)
     return parked
 
 

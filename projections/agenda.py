@@ -1,5 +1,8 @@
 """What is owed and when: the to-do list from which workers claim. One row per conversation and kind of work.
 
+A row of kind ``turn`` is about the conversation's own stream; one of kind ``compaction`` about both streams, and its
+`seq` is a position of the whole log: that of the newest event which has to do with it.
+
 Columns have one owner each. The projector's are a function of the log: `seq` (folded so far), `due_at` (null: never),
 `at_once` (due as soon as it is seen; `due_at` is then the newest event's time, for the order), `state` (what is open;
 null: nothing). The workers' say what a worker saw at `seen_seq` (then due at `seen_due`) and who holds the row until
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from domain.events import EVENT_TYPES
 from domain.owes import AwaitInput
 from projections.open_state import keep_state, load_state, only_awaits, owed_at_any_time
 from projections.projection import Projection, Rows
@@ -24,6 +28,12 @@ if TYPE_CHECKING:
 
 def fold(rows: Rows, events: Sequence[Event]) -> None:
     """Say what the conversation owes after its newest event."""
+    if own := [event for event in events if event.type in EVENT_TYPES]:
+        _fold_turn(rows, own)
+    _fold_compaction(rows, events)
+
+
+def _fold_turn(rows: Rows, events: Sequence[Event]) -> None:
     row = rows.get("turn")
     conversation = load_state(rows.conversation_id, row["state"] if row else None)
     for event in events:
@@ -42,16 +52,50 @@ def fold(rows: Rows, events: Sequence[Event]) -> None:
     )
 
 
+def _fold_compaction(rows: Rows, events: Sequence[Event]) -> None:
+    """A turn that ended beyond the budget, or a request, owes a compaction until a summary was made that knew of it."""
+    row = rows.get("compaction")
+    state = (row and row["state"]) or {"ended": None, "requested": False}
+    ended, requested = state["ended"], state["requested"]
+    newest: Event | None = None
+    for event in events:
+        match event.type:
+            case "turn_ended" if event.data.get("compact") and not event.is_copy:
+                ended = event.seq
+            case "summary_requested":
+                requested = True
+            case "summary_recorded":
+                requested = False
+                ended = None if ended is not None and ended <= event.data["context_seq"] else ended
+            case "conversation_ended" if row or newest:
+                ended, requested = None, False
+            case _:
+                continue
+        newest = event
+    if newest is None:
+        return
+    owed = ended is not None or requested
+    rows.put(
+        {
+            "kind": "compaction",
+            "seq": newest.position,
+            "due_at": newest.occurred_at if owed else None,
+            "at_once": owed,
+            "state": {"ended": ended, "requested": requested} if owed else None,
+        }
+    )
+
+
 # No clock is asked whether work is due at once: the log's clock may be ahead of the database's.
 WAKE_AT = """wake_at timestamptz generated always as (
     case when seq <= seen_seq then case when seen_due is not null then greatest(seen_due, hold_until) end
          when at_once then coalesce(hold_until, timestamptz '1970-01-01 00:00:00+00')
          when due_at is not null then greatest(due_at, hold_until) end) stored"""
 
-# once a batch: when the first of these rows wants to be looked at, in seconds since 1970
+# once a batch: when the first of these rows of a kind wants to be looked at, in seconds since 1970
 ANNOUNCE = """
-select pg_notify('agenda', extract(epoch from min(wake_at))::text) from agenda
-where conversation_id = any(%(conversations)s) having min(wake_at) is not null
+select pg_notify('agenda ' || kind, extract(epoch from min(wake_at))::text) from agenda
+where conversation_id = any(%(conversations)s) group by kind having min(wake_at) is not null
 """
 
 # Workers notice nothing: what they know and hold goes on to hold. What owes nothing is there only for their sake.
@@ -65,25 +109,26 @@ on conflict (conversation_id, kind) do update set seen_seq = excluded.seen_seq, 
 
 AGENDA = Projection(
     name="agenda",
-    version=1,
+    version=2,
     columns={
         "kind": "text not null",
-        "seq": "int not null default 0",
+        "seq": "bigint not null default 0",
         "due_at": "timestamptz",
         "at_once": "boolean not null default false",
         "state": "json",
     },
+    streams="both",
     key=("kind",),
     fold=fold,
     extra=(
-        "seen_seq int not null default 0",
+        "seen_seq bigint not null default 0",
         "seen_due timestamptz",
         "claimed_by uuid",
         "hold_until timestamptz",
         "strikes int not null default 0",
         WAKE_AT,
     ),
-    indexes=("(wake_at) where wake_at is not null",),
+    indexes=("(kind, wake_at) where wake_at is not null",),
     announce=ANNOUNCE,
     carry_over=CARRY_OVER,
     is_void=lambda row: row["state"] is None and row["due_at"] is None,

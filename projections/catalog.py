@@ -6,7 +6,8 @@ from projections.agenda import AGENDA
 from projections.commands import COMMANDS
 from projections.conversations import CONVERSATIONS
 from projections.display_messages import DISPLAY_MESSAGES
+from projections.summaries import SUMMARIES
 from projections.tool_calls import TOOL_CALLS
 from projections.usage import USAGE
 
-PROJECTIONS = (AGENDA, COMMANDS, CONVERSATIONS, DISPLAY_MESSAGES, TOOL_CALLS, USAGE)
+PROJECTIONS = (AGENDA, COMMANDS, CONVERSATIONS, DISPLAY_MESSAGES, SUMMARIES, TOOL_CALLS, USAGE)

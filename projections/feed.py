@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NoReturn
 
 from domain.event_store import SlowSubscriber, StoreError
-from domain.wire import STREAM
+from domain.wire import PREFIXES
 from projections.span import Span
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PREFIXES = (STREAM,)
 SPAN_EVENTS = 500
 """A span has at most so many events."""
 GATHER_S = 0.01

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from domain.events import EVENT_TYPES
+from domain.wire import ALL_TYPES
 from projections.retrying import fold_again
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ async def heal(database: Connections, store: EventStore, led: Led) -> None:
 
 async def _park(connection: AsyncConnection, led: Led) -> bool:
     """Park some conversations that have events of a type which is known now; False if there are none."""
-    projection, types = led.projection, list(EVENT_TYPES)
+    projection, types = led.projection, list(ALL_TYPES)
     if not await (await connection.execute(FOUND, [projection.name, types])).fetchone():
         return False
     async with connection.transaction():

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
 LIST = """
-select conversation_id, seq, position, event_id, type, error, attempts, since, tried_at, last_seq - seq + 1 as waiting
+select conversation_id, seq, position, event_id, type, error, attempts, since, tried_at,
+    greatest(last_seq - seq + 1, 1) as waiting
 from parked where projection = %(name)s and (since, conversation_id) > (%(since)s::timestamptz, %(id)s::uuid)
 order by since, conversation_id limit %(limit)s
 """

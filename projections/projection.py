@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import TYPE_CHECKING, Any, Literal, LiteralString
 
 from projections.definition import check_definition
 
@@ -85,6 +85,8 @@ class Projection:
     columns: Mapping[LiteralString, LiteralString]
     """Name → type (one of `projections.definition.TYPES`) and constraints, such as ``"text not null"``."""
     fold: Fold
+    streams: Literal["conversations", "summaries", "both"] = "conversations"
+    """Whose events it folds: the conversations' own, those of their sibling streams `summary-…`, or all, in order."""
     key: tuple[LiteralString, ...] = ()
     """The primary key is ``conversation_id`` and these columns."""
     open_while: tuple[LiteralString, frozenset[str]] | None = None

@@ -5,9 +5,11 @@ Any process may: it holds the row in ``parked`` meanwhile, and a projector that 
 
 from __future__ import annotations
 
+from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from domain.wire import stream_of
+from domain.wire import stream_of, summary_stream_of
 from projections.advance import Led, skip
 from projections.parking import AT_ONCE, Sieve
 from projections.schema import ProjectionMismatch
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from psycopg import AsyncConnection
 
-    from domain.event_store import EventStore
+    from domain.event_store import EventStore, StoredEvent
     from projections.convoys import Connections
     from projections.event import Event
     from projections.projection import Projection, Row
@@ -81,8 +83,8 @@ async def fold_again(
         skipped: list[Event] = []
         async for span in _spans(store, conversation_id, held[0]):
             skipped += span.skipped
-            if span.conversations:
-                opened = await sieve.fold(opened, span.conversations)
+            if conversations := span.events_for(projection):
+                opened = await sieve.fold(opened, conversations)
             if sieve.refused:
                 break
         await _remove_others(connection, led, conversation_id, sieve.written)
@@ -114,12 +116,16 @@ async def _check_version(connection: AsyncConnection, projection: Projection) ->
 async def _spans(store: EventStore, conversation_id: UUID, upto: int) -> AsyncIterator[Span]:
     """Yield a conversation up to a position, piece by piece; nothing of one that was deleted."""
     after = 0
+    beside: deque[StoredEvent] = deque()
     while page := await store.read(stream_of(conversation_id), after=after, limit=PAGE, first=True):
+        if not after:
+            beside.extend(await store.read(summary_stream_of(conversation_id)))
         after = page[-1].seq
-        span = Span(0, upto, (event for event in page if event.position <= upto))
-        if span.conversations or span.skipped:
-            yield span
-        if page[-1].position >= upto:
+        before = page[-1].position if len(page) == PAGE else upto
+        while beside and beside[0].position <= before:
+            page.append(beside.popleft())
+        yield Span(0, upto, sorted((event for event in page if event.position <= upto), key=attrgetter("position")))
+        if before >= upto:
             return
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import from_json
 
-from projections.feed import PREFIXES
+from domain.wire import PREFIXES
 from projections.reading import fetch
 from projections.rebuild.progress import rebuild_progress
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from domain.event_store import StoredEvent
 from domain.events import EVENT_TYPES
-from domain.wire import dumps, stream_of
+from domain.wire import ALL_TYPES, dumps, stream_of, summary_stream_of
 from projections.projection import Rows
 from projections.span import Span
 from projections.tables import JSON, Table
@@ -32,9 +33,15 @@ FIRST = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def given(*events: tuple[str, dict[str, Any]]) -> GivenLog:
     """Begin with the log of one conversation: wire types, and as much of their data as the fold looks at."""
-    if unknown := [wire_type for wire_type, _ in events if wire_type not in EVENT_TYPES]:
-        raise ValueError(f"there is no event {unknown[0]!r}; the events are: {', '.join(EVENT_TYPES)}")
-    return GivenLog([_stored(seq, *event) for seq, event in enumerate(events, 1)])
+    if unknown := [wire_type for wire_type, _ in events if wire_type not in ALL_TYPES]:
+        raise ValueError(f"there is no event {unknown[0]!r}; the events are: {', '.join(ALL_TYPES)}")
+    seqs: Counter[str] = Counter()
+    log: list[StoredEvent] = []
+    for position, (wire_type, data) in enumerate(events, 1):
+        stream = (stream_of if wire_type in EVENT_TYPES else summary_stream_of)(UUID(int=1))
+        seqs[stream] += 1
+        log.append(_stored(stream, seqs[stream], position, wire_type, data))
+    return GivenLog(log)
 
 
 def given_log(log: Iterable[StoredEvent]) -> GivenLog:
@@ -87,7 +94,7 @@ class LiveTable:
         if batch[0].position <= self._position:
             return
         self._position = span.position
-        for conversation_id, events in span.conversations.items():
+        for conversation_id, events in span.events_for(self._projection).items():
             mine = [row for key, row in self.rows.items() if key[0] == conversation_id]
             rows = Rows(self._projection, conversation_id, filter(self._projection.is_open, mine))
             self._projection.fold(rows, events)
@@ -102,7 +109,7 @@ def fold_whole(projection: Projection, log: Iterable[StoredEvent]) -> dict[Key, 
     """Fold each conversation's events at once, as a rebuild does; return the rows by key, ascending."""
     table = Table(projection)
     folded: dict[Key, Row] = {}
-    for conversation_id, events in Span(0, 0, log).conversations.items():
+    for conversation_id, events in Span(0, 0, log).events_for(projection).items():
         rows = Rows(projection, conversation_id)
         projection.fold(rows, events)
         for key, row in rows.take_changes().items():
@@ -130,12 +137,12 @@ def random_batches(log: Sequence[StoredEvent], chance: random.Random) -> list[Se
     return batches
 
 
-def _stored(seq: int, wire_type: str, data: dict[str, Any]) -> StoredEvent:
-    event_id = UUID(int=seq)
+def _stored(stream: str, seq: int, position: int, wire_type: str, data: dict[str, Any]) -> StoredEvent:
+    event_id = UUID(int=position)
     metadata = {
         "event_id": str(event_id),
-        "occurred_at": (FIRST + timedelta(seconds=seq)).isoformat(),
+        "occurred_at": (FIRST + timedelta(seconds=position)).isoformat(),
         "actor": {"kind": "user", "id": "ada"},
-        "schema_version": EVENT_TYPES[wire_type].schema_version,
+        "schema_version": ALL_TYPES[wire_type].schema_version,
     }
-    return StoredEvent(stream_of(UUID(int=1)), seq, seq, event_id, wire_type, dumps(data), dumps(metadata))
+    return StoredEvent(stream, seq, position, event_id, wire_type, dumps(data), dumps(metadata))

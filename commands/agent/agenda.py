@@ -13,11 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A conversation that this worker holds. `takeover`: its former holder never handed it back."""
+    """A conversation that this worker holds. `takeover`: its former holder never handed it back.
+
+    `strikes` says how often in a row that was so, `seq` how much of the log the agenda knew.
+    """
 
     conversation_id: UUID
     token: UUID
     takeover: bool
+    strikes: int = 0
+    seq: int = 0
 
 
 class AgendaUnavailable(Exception):

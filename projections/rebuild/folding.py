@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from domain.event_store import STREAM_DELETED
 from domain.events import EVENT_TYPES
-from domain.wire import conversation_of
+from domain.wire import STREAM, TYPES, kind_of
 from projections.event import Event
 from projections.projection import Rows
 
@@ -44,14 +44,13 @@ class FoldError(Exception):
 
 
 class Folding:
-    """Takes events by stream and seq, and makes the rows of these projections.
+    """Takes events by conversation and position, and makes the rows of these projections.
 
     What a projection cannot take in raises `FoldError`, or is `refused`: that conversation then has none of its rows.
     """
 
     def __init__(self, projections: Sequence[Projection], refused: Callable[[FoldError], None] | None = None) -> None:
         self._projections, self._refused = projections, refused
-        self._stream: str | None = None
         self._one: _Conversation | None = None
         self.made = [Made() for _ in projections]
         self.rows = 0
@@ -63,16 +62,18 @@ class Folding:
     def take(self, events: Iterable[StoredEvent]) -> None:
         """Fold on; what is finished is in `made`."""
         for stored in events:
-            if stored.stream != self._stream:
+            kind, conversation_id = kind_of(stored.stream)
+            if self._one is None or conversation_id != self._one.id:
                 self.finish()
-                self._stream = stored.stream
-                conversation_id = conversation_of(stored.stream)
                 if conversation_id is not None:
                     self._one = _Conversation(conversation_id, self._projections, self._refused)
-            if self._one is None or stored.type == STREAM_DELETED:
+            if self._one is None:
+                continue
+            if stored.type == STREAM_DELETED:
+                self._one.deleted |= kind == STREAM
                 continue
             event = Event(stored, self._one.id)
-            if stored.type in EVENT_TYPES:
+            if stored.type in TYPES[kind]:
                 self._one.events.append(event)
                 if len(self._one.events) >= PIECE_EVENTS:
                     self._one.fold()
@@ -82,12 +83,13 @@ class Folding:
                 self.skipped.append(event)
 
     def finish(self) -> None:
-        """End the conversation that the last event was of."""
+        """End the conversation that the last event was of; one that was deleted has no rows."""
         if self._one is not None:
-            self._one.fold()
-            self.rows += self._one.give(self.made, everything=True)
+            if not self._one.deleted:
+                self._one.fold()
+                self.rows += self._one.give(self.made, everything=True)
             self.finished = self._one.id
-        self._stream = self._one = None
+        self._one = None
 
     def take_made(self) -> list[Made]:
         """Return what was made since the last call, by projection."""
@@ -98,7 +100,7 @@ class Folding:
 class _Conversation:
     """The conversation that is being folded."""
 
-    __slots__ = ("_changes", "_given", "_projections", "_refused", "_rows", "events", "id")
+    __slots__ = ("_changes", "_given", "_projections", "_refused", "_rows", "deleted", "events", "id")
 
     def __init__(
         self,
@@ -108,6 +110,7 @@ class _Conversation:
     ) -> None:
         self.id, self._refused = conversation_id, refused
         self.events: list[Event] = []
+        self.deleted = False
         self._projections = projections
         self._rows: list[Rows | None] = [Rows(projection, conversation_id) for projection in projections]
         self._changes: list[dict[Key, Row | None]] = [{} for _ in projections]
@@ -118,15 +121,17 @@ class _Conversation:
         return sum(map(len, self._changes))
 
     def fold(self) -> None:
-        if not self.events:
-            return
+        own = [event for event in self.events if event.type in EVENT_TYPES]
+        summaries = [event for event in self.events if event.type not in EVENT_TYPES]
+        of = {"conversations": own, "summaries": summaries, "both": self.events}
         for n, (projection, rows) in enumerate(zip(self._projections, self._rows, strict=True)):
-            if rows is None:
+            events = of[projection.streams]
+            if rows is None or not events:
                 continue
             try:
-                projection.fold(rows, self.events)
+                projection.fold(rows, events)
             except Exception as error:
-                failure = FoldError(projection, self.id, self.events[0], error)
+                failure = FoldError(projection, self.id, events[0], error)
                 if self._refused is None:
                     raise failure from error
                 self._refused(failure)

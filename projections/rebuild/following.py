@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, LiteralString, NamedTuple
 
 from psycopg import sql
 
+from domain.wire import PREFIXES
 from projections.advance import Led, advance
-from projections.feed import PREFIXES, SPAN_EVENTS
+from projections.feed import SPAN_EVENTS
 from projections.parking import advance_but_poison, is_poison
 from projections.rebuild.jobs import OlderCode, remove
 from projections.rebuild.slices import ATTEMPTS

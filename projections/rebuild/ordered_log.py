@@ -1,4 +1,4 @@
-"""The port to the log in the order of its streams: every conversation from its first event to its last."""
+"""The port to the log in the order of conversations: every one from its first event to its last."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class Slice(NamedTuple):
-    """Whole streams, from the first one up to and without the next (None: no bound), and about how many events."""
+    """Whole conversations, by the names of their own streams, from the first one up to and without the next.
+
+    None: no bound. `events` is about how many they have there.
+    """
 
     first: str | None
     next: str | None
@@ -26,8 +29,9 @@ class OrderedLog(Protocol):
         ...
 
     def read(self, piece: Slice, upto: int) -> AsyncGenerator[Sequence[StoredEvent], None]:
-        """Yield a slice's events up to a position, by stream and seq, in pages that are small enough to be held.
+        """Yield a slice's events up to a position, by conversation and position, in pages small enough to be held.
 
+        Those of a conversation's own stream and of its sibling stream of summaries.
         Tombstones come whatever their position, for they say why a stream has nothing else. Close it to end it.
         """
         ...

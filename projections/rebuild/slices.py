@@ -65,7 +65,7 @@ async def fold_late(connection: AsyncConnection, led: Led, log: OrderedLog, piec
     last: dict[UUID, Event] = {}
     async with aclosing(log.read(piece, upto)) as pages:
         async for page in pages:
-            conversations = Span(0, 0, page).conversations
+            conversations = Span(0, 0, page).events_for(led.projection)
             last |= {one: events[-1] for one, events in conversations.items()}
             possible = {one: events for one, events in conversations.items() if one not in sieve.refused}
             opened = await sieve.fold(opened, possible) if possible else {}

@@ -354,9 +354,9 @@ async def test_the_claims_of_many_parked_conversations_use_the_index(rows: Rows)
     await rows.fold(due, seq=2)
     async with rows.database.connection() as connection:
         await connection.execute("analyze agenda")
-        values = {"token": uuid4(), "limit": 64, "lease": 8.0}
+        values = {"kind": "turn", "token": uuid4(), "limit": 64, "lease": 8.0}
         plan = await (await connection.execute(f"explain {_CLAIM}", values)).fetchall()
-    assert any("agenda_wake_at_idx" in line for (line,) in plan), plan
+    assert any("agenda_kind_wake_at_idx" in line for (line,) in plan), plan
     assert await claimed(rows.agenda(), 64) == {due}
 
 

@@ -206,7 +206,7 @@ async def test_projections_at_different_positions_meet(read_side: ReadSide) -> N
 
 
 async def test_the_agenda_says_when_to_wake(read_side: ReadSide) -> None:
-    async with read_side.projecting(), aclosing(read_side.database.listen(["agenda"])) as notifications:
+    async with read_side.projecting(), aclosing(read_side.database.listen(["agenda turn"])) as notifications:
         assert await anext(notifications) is None
         await read_side.append(TURN[:2])
         async with asyncio.timeout(5):

@@ -51,7 +51,7 @@ class Workers:
         """Let the claims of the dead end now, for those who have not got the time."""
         async with self.connection() as connection:
             await connection.execute("update agenda set hold_until = clock_timestamp() where claimed_by is not null")
-            await connection.execute("select pg_notify('agenda', '0')")
+            await connection.execute("select pg_notify('agenda turn', '0')")
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[psycopg.AsyncConnection]:

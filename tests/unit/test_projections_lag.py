@@ -62,7 +62,7 @@ async def test_lag_counts_events_not_positions_and_is_the_age_of_the_oldest() ->
 
 async def test_what_is_no_conversation_is_no_lag() -> None:
     store = await filled(3)
-    await add(store, 50, "summary-1")
+    await add(store, 50, "elsewhere-1")
 
     assert await lags_of(store, [3 * GAP, 2 * GAP], NOW) == {3 * GAP: Lag(0, 0.0), 2 * GAP: Lag(1, 0.0)}
 
