@@ -38,6 +38,7 @@ class OpenState(BaseAggregate[UUID]):
         self.calls: dict[str, OpenCall] = {}
         self.waiting: dict[str, WaitingMessage] = {}
         self.ended = self.copying = False
+        self.spent_usd = 0.0
 
     @classmethod
     def at(cls, conversation_id: UUID, seq: int = 0) -> Self:
@@ -62,6 +63,7 @@ class OpenState(BaseAggregate[UUID]):
         twin.calls = {key: replace(call, steps=dict(call.steps)) for key, call in self.calls.items()}
         twin.waiting = dict(self.waiting)
         twin.ended, twin.copying = self.ended, self.copying
+        twin.spent_usd = self.spent_usd
         return twin
 
     def evolve(self, event: events.ConversationEvent) -> None:
@@ -77,6 +79,7 @@ class OpenState(BaseAggregate[UUID]):
         now: datetime,
         actor: Actor,
         cause: UUID | None = None,
+        correlation: UUID | None = None,
         **fields: Any,
     ) -> events.ConversationEvent:
         """Make an event of cleaned fields, evolve by it and keep it as pending; misspelt fields are an error.
@@ -86,6 +89,8 @@ class OpenState(BaseAggregate[UUID]):
         if unknown := fields.keys() - event_type.model_fields.keys():
             raise TypeError(f"{event_type.__name__} has no {', '.join(sorted(unknown))}")
         event_id = uuid4()
+        if correlation is None:
+            correlation = self.turn.event_id if self.turn and event_type not in _OF_NO_TURN else event_id
         event = event_type.model_validate(
             {
                 **clean(fields),
@@ -93,7 +98,7 @@ class OpenState(BaseAggregate[UUID]):
                 "originator_version": self.version + 1,
                 "timestamp": now,
                 "event_id": event_id,
-                "correlation_id": self.turn.event_id if self.turn and event_type not in _OF_NO_TURN else event_id,
+                "correlation_id": correlation,
                 "causation_id": cause,
                 "actor": actor,
             }

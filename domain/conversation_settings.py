@@ -70,3 +70,10 @@ class ConversationSettings(BaseModel):
     tool_timeout_s: float | None = Field(default=None, gt=0, le=86_400, allow_inf_nan=False)
     max_steps: int | None = Field(default=None, ge=1, le=1_000)
     max_attempts: int | None = Field(default=None, ge=1, le=100)
+    max_cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """What the whole conversation may cost: once it has, a turn calls no model any more and fails (``budget``).
+
+    Compactions are not counted, and a call whose model has no known price costs nothing.
+    """
+    max_tokens_per_turn: int | None = Field(default=None, ge=1)
+    """What the model calls of one turn may read and write together before a further one fails it (``budget``)."""

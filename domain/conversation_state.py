@@ -62,3 +62,5 @@ class OpenTurn:
     step: int = 0
     resumes: int = 0
     summary_to_seq: int | None = None
+    tokens: int = 0
+    """What its model calls have used so far."""

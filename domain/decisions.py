@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from domain.events import Executor, SuspensionKind
@@ -63,7 +64,10 @@ class ProposedCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole model reply; its request saw the log up to `context_seq`."""
+    """A whole model reply; its request saw the log up to `context_seq`.
+
+    `usage` is that of all tries of its model, `usage_of_others` that of models which were asked before in vain.
+    """
 
     step: int
     content: list[Part]
@@ -72,6 +76,7 @@ class Reply:
     context_seq: int
     calls: tuple[ProposedCall, ...] = ()
     usage: Usage | None = None
+    usage_of_others: Sequence[Usage] = ()
     latency_ms: int = 0
 
 

@@ -21,6 +21,7 @@ SuspensionKind = Literal["approval", "elicitation", "client"]
 ResolutionOutcome = Literal["approved", "edited", "rejected", "answered", "expired", "cancelled"]
 ResultStatus = Literal["ok", "error", "rejected", "expired", "cancelled"]
 TurnOutcome = Literal["completed", "failed", "cancelled"]
+Purpose = Literal["turn", "compaction", "title"]
 TurnFailure = Literal[
     "rate_limited", "context_window", "auth", "bad_request", "unavailable", "truncated",
     "max_steps", "max_attempts", "halted", "budget",
@@ -98,13 +99,17 @@ class UserMsg(ConversationEvent):
 
 
 class TurnStarted(ConversationEvent):
-    """A worker claims the next turn: it answers every unanswered message, under the settings of `settings_seq`."""
+    """A worker claims the next turn: it answers every unanswered message, under the settings of `settings_seq`.
+
+    `spent_usd` is what the conversation has cost by then, as far as its own stream tells.
+    """
 
     wire_type = "turn_started"
 
     turn: int
     answers: list[str]
     settings_seq: int
+    spent_usd: float | None = None
     summary_to_seq: int | None = None
 
 
@@ -217,6 +222,19 @@ class TurnEnded(ConversationEvent):
     compact: bool | None = None
 
 
+class UsageReported(ConversationEvent):
+    """What model calls used that left nothing else to tell it: stopped ones, tries of other models than the answer's.
+
+    It may come late: after its turn has ended, and after the conversation has.
+    """
+
+    wire_type = "usage_reported"
+
+    purpose: Purpose
+    turn: int | None = None
+    usage: list[Usage]
+
+
 class ConversationFinished(ConversationEvent):
     """Nothing more is accepted."""
 
@@ -246,6 +264,7 @@ EVENT_TYPES: dict[str, type[ConversationEvent]] = {
         ToolStep,
         ToolResult,
         TurnEnded,
+        UsageReported,
         ConversationFinished,
         ForkCompleted,
     )

@@ -9,7 +9,10 @@ from domain import events
 from domain.conversation_state import OpenCall, OpenTurn, Question, WaitingMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from domain.aggregate import OpenState
+    from domain.usage import Usage
 
 
 @singledispatch
@@ -34,6 +37,7 @@ def _(event: events.ForkCompleted, conversation: OpenState) -> None:
 def _(event: events.ConversationChanged, conversation: OpenState) -> None:
     conversation.settings, conversation.settings_seq = event.settings, event.seq
     conversation.metadata = event.metadata
+    _spent(conversation, event, None, [event.usage] if event.usage else ())
 
 
 @evolve.register(events.UserMsg)
@@ -59,6 +63,8 @@ def _(event: events.TurnStarted, conversation: OpenState) -> None:
         last_event_id=event.event_id,
         summary_to_seq=event.summary_to_seq,
     )
+    if event.copied_from is None:
+        conversation.spent_usd = event.spent_usd or 0.0
 
 
 @evolve.register(events.TurnResumed)
@@ -74,6 +80,7 @@ def _(event: events.TurnResumed, conversation: OpenState) -> None:
 def _(event: events.AssistantMsg, conversation: OpenState) -> None:
     if turn := conversation.turn:
         turn.step, turn.resumes, turn.last_event_id = event.step, 0, event.event_id
+        _spent(conversation, event, event.turn, [event.usage] if event.usage else ())
         for message in list(conversation.waiting.values()):
             if message.when_busy == "steer" and turn.seq < message.seq <= event.context_seq:
                 turn.actor = message.actor
@@ -121,7 +128,13 @@ def _(event: events.ToolResult, conversation: OpenState) -> None:
 
 @evolve.register(events.TurnEnded)
 def _(event: events.TurnEnded, conversation: OpenState) -> None:
+    _spent(conversation, event, event.turn, event.usage or ())
     conversation.turn, conversation.calls = None, {}
+
+
+@evolve.register(events.UsageReported)
+def _(event: events.UsageReported, conversation: OpenState) -> None:
+    _spent(conversation, event, event.turn, event.usage)
 
 
 @evolve.register(events.ConversationFinished)
@@ -132,3 +145,13 @@ def _(event: events.ConversationFinished, conversation: OpenState) -> None:
 def _progressed(conversation: OpenState) -> None:
     if conversation.turn:
         conversation.turn.resumes = 0
+
+
+def _spent(conversation: OpenState, event: events.ConversationEvent, turn: int | None, usages: Sequence[Usage]) -> None:
+    """Count what calls cost; what a fork copied was paid where it came from."""
+    if event.copied_from is not None:
+        return
+    for usage in usages:
+        conversation.spent_usd += usage.cost_usd or 0.0
+        if conversation.turn is not None and conversation.turn.number == turn:
+            conversation.turn.tokens += usage.tokens

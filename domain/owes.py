@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from domain.conversation_settings import MAX_ATTEMPTS, MAX_STEPS
 
@@ -71,7 +71,15 @@ def owes(conversation: Conversation, now: datetime) -> tuple[Owed, ...]:
         return _owed_by_calls(conversation, now)
     if turn.step >= int(turn.settings.get("max_steps") or MAX_STEPS):
         return (CloseTurn("max_steps"),)
+    if _spent_up(turn.settings, turn.tokens, conversation.spent_usd):
+        return (CloseTurn("budget"),)
     return (CallModel(),)
+
+
+def _spent_up(settings: dict[str, Any], tokens: int, spent_usd: float) -> bool:
+    """Say whether a turn may make no further call: what runs is never cut, so the last one may have gone beyond."""
+    max_tokens, max_usd = settings.get("max_tokens_per_turn"), settings.get("max_cost_usd")
+    return (max_tokens is not None and tokens >= max_tokens) or (max_usd is not None and spent_usd >= max_usd)
 
 
 def _owed_by_calls(conversation: Conversation, now: datetime) -> tuple[Owed, ...]:

@@ -25,6 +25,7 @@ class _Snapshot:
     waiting: dict[str, WaitingMessage]
     ended: bool
     copying: bool
+    spent_usd: float = 0.0
 
 
 _ADAPTER = TypeAdapter(_Snapshot)

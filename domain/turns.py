@@ -72,6 +72,16 @@ class TurnDecisions(CallDecisions):
             latency_ms=reply.latency_ms,
         )
         actor = open_turn.actor  # a steering message that the reply saw may have changed it
+        if reply.usage_of_others:
+            self._trigger(
+                events.UsageReported,
+                now=now,
+                actor=SYSTEM,
+                cause=said.event_id,
+                purpose="turn",
+                turn=turn,
+                usage=list(reply.usage_of_others),
+            )
         for proposed in calls:
             self._trigger(
                 events.ToolCall,
@@ -148,6 +158,19 @@ class TurnDecisions(CallDecisions):
         open_turn = self._held(turn, attempt)
         self._close("failed", reason, now=now, actor=open_turn.actor, usage=usage)
 
+    def report_usage(self, turn: OpenTurn, usage: Sequence[Usage], *, now: datetime) -> None:
+        """Record what a model call of a turn used that left no reply, also after the turn or conversation has ended."""
+        self._trigger(
+            events.UsageReported,
+            now=now,
+            actor=SYSTEM,
+            cause=turn.event_id,
+            correlation=turn.event_id,
+            purpose="turn",
+            turn=turn.number,
+            usage=list(usage),
+        )
+
     def _held(self, turn: int, attempt: int) -> OpenTurn:
         if self.copying or self.turn is None or self.turn.number != turn or self.turn.attempt != attempt:
             raise Superseded(f"turn {turn} is no longer held by attempt {attempt}")
@@ -169,6 +192,7 @@ class TurnDecisions(CallDecisions):
             turn=self.turns + 1,
             answers=list(self.waiting),
             settings_seq=self.settings_seq,
+            spent_usd=self.spent_usd or None,
         )
 
     def _close(

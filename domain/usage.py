@@ -16,3 +16,8 @@ class Usage(BaseModel):
     output_tokens: int = 0
     cached_tokens: int = 0
     cost_usd: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        """All tokens: those that were read, cached ones too, and those that were written."""
+        return self.input_tokens + self.output_tokens

@@ -88,22 +88,35 @@ async def close_clients() -> None:
             await closing
 
 
-def usage_of(chunks: Any, model: str) -> Usage | None:
-    """Return what the provider reported in a stream so far: its newest report, for reports are cumulative.
+class ReportedUsage:
+    """What the provider has reported in a stream so far: its newest report, for reports are cumulative.
 
     LiteLLM makes usage up where none was reported (by counting tokens); only the chunks that it keeps tell.
     """
-    reports = [chunk.usage for chunk in getattr(chunks, "chunks", None) or () if getattr(chunk, "usage", None)]
-    if not reports:
-        return None
-    newest = reports[-1]
-    return Usage(
-        model=model,
-        input_tokens=max(report.prompt_tokens or 0 for report in reports),
-        output_tokens=newest.completion_tokens or 0,
-        cached_tokens=max(_cached(report) for report in reports),
-        cost_usd=_cost(newest, model),
-    )
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._read = self._input = self._cached = 0
+        self.usage: Usage | None = None
+
+    def read(self, chunks: Any) -> Usage | None:
+        """Look at the chunks that are new; returns the usage if it has changed."""
+        kept = getattr(chunks, "chunks", None) or ()
+        reports = [chunk.usage for chunk in kept[self._read :] if getattr(chunk, "usage", None)]
+        self._read = len(kept)
+        if not reports:
+            return None
+        newest, before = reports[-1], self.usage
+        self._input = max(self._input, *(report.prompt_tokens or 0 for report in reports))
+        self._cached = max(self._cached, *(_cached(report) for report in reports))
+        self.usage = Usage(
+            model=self._model,
+            input_tokens=self._input,
+            output_tokens=newest.completion_tokens or 0,
+            cached_tokens=self._cached,
+            cost_usd=_cost(newest, self._model),
+        )
+        return self.usage if self.usage != before else None
 
 
 def _cached(report: Any) -> int:

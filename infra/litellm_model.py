@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from commands.agent.model import Delta, ModelError, ModelReply
 from domain.conversation_settings import MODEL_PARAMS
+from domain.usage import Usage
 from infra.hand_over import HandOver
-from infra.litellm_library import close_clients, load_litellm, usage_of, warm_litellm
+from infra.litellm_library import ReportedUsage, close_clients, load_litellm, warm_litellm
 from infra.loop_thread import LoopThread
 from infra.model_errors import model_error
 from infra.reply_assembly import ReplyAssembly
@@ -24,11 +25,10 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from commands.agent.model import ModelRequest
-    from domain.usage import Usage
 
     T = TypeVar("T")
 
-Item = Delta | ModelReply | ModelError
+Item = Delta | Usage | ModelReply | ModelError
 
 
 class LiteLLMModel:
@@ -47,7 +47,7 @@ class LiteLLMModel:
         """End running streams with a `ModelError`, and close all connections."""
         await self._thread.close()
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Usage | ModelReply, None]:
         """Make one try: deltas as they come, then one `ModelReply`; closing the generator closes the upstream.
 
         Raises `ModelError`.
@@ -68,14 +68,16 @@ class LiteLLMModel:
     async def _try(self, request: ModelRequest, items: HandOver[Item]) -> None:
         """Make the try in the thread and hand over what comes of it; errors too, for theirs has no traceback."""
         chunks: Any = None
+        reported = ReportedUsage(request.model)
         whole = asyncio.timeout(request.max_total_s)
         try:
             acompletion = load_litellm().acompletion
             started = time.monotonic()
             async with whole:
                 chunks = await _within(request.max_gap_s, acompletion(**self._arguments(request)))
-                assembly, finish = await self._receive(chunks, request, items)
-            items.put(self._reply(chunks, request, assembly, finish, started))
+                assembly, finish = await self._receive(chunks, request, reported, items)
+            reported.read(chunks)
+            items.put(self._reply(request, assembly, finish, reported.usage, started))
         except asyncio.CancelledError:
             with suppress(RuntimeError):  # the caller's loop may be closed: nobody is left to tell
                 items.put(ModelError("unavailable", "the connection to the model was closed", retryable=False))
@@ -83,9 +85,11 @@ class LiteLLMModel:
         except ModelError as error:
             items.put(error)
         except TimeoutError:
-            items.put(_too_late(request, usage_of(chunks, request.model), whole=whole.expired()))
+            reported.read(chunks)
+            items.put(_too_late(request, reported.usage, whole=whole.expired()))
         except Exception as exc:
-            items.put(model_error(exc, usage=usage_of(chunks, request.model)))
+            reported.read(chunks)
+            items.put(model_error(exc, usage=reported.usage))
         finally:
             if chunks is not None:
                 await chunks.aclose()
@@ -109,7 +113,7 @@ class LiteLLMModel:
         }
 
     async def _receive(
-        self, chunks: Any, request: ModelRequest, items: HandOver[Item]
+        self, chunks: Any, request: ModelRequest, reported: ReportedUsage, items: HandOver[Item]
     ) -> tuple[ReplyAssembly, str | None]:
         """Hand the deltas over; return the whole and the reason why it ended, None when the stream just stopped."""
         assembly, finish = ReplyAssembly(), None
@@ -118,14 +122,15 @@ class LiteLLMModel:
                 for delta in assembly.add(choice.delta):
                     items.put(delta)
                 finish = choice.finish_reason or finish
+            if usage := reported.read(chunks):
+                items.put(usage)
             await items.room()
         # LiteLLM makes up a "stop" where the server sent none, and keeps what was really received
         return assembly, finish if getattr(chunks, "received_finish_reason", finish) else None
 
     def _reply(
-        self, chunks: Any, request: ModelRequest, assembly: ReplyAssembly, finish: str | None, started: float
+        self, request: ModelRequest, assembly: ReplyAssembly, finish: str | None, usage: Usage | None, started: float
     ) -> ModelReply:
-        usage = usage_of(chunks, request.model)
         if finish is None or (usage is None and request.model in self._usage_senders):
             raise ModelError("truncated", "the reply ended before it was whole", retryable=False, usage=usage)
         if usage is not None:

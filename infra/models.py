@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from commands.agent.model import Delta, Model, ModelReply, ModelRequest
+    from domain.usage import Usage
 
 
 class ModelRouter:
@@ -18,6 +19,6 @@ class ModelRouter:
     def __init__(self, *, demo: Model, litellm: Model) -> None:
         self._demo, self._litellm = demo, litellm
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Usage | ModelReply, None]:
         """Make one try with the adapter that the request's model names. Raises `ModelError`."""
         return (self._demo if request.model == DEMO else self._litellm).stream(request)

@@ -13,8 +13,8 @@ from domain.snapshots import dump, restore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_KEPT = ("turn", "calls", "waiting", "ended", "copying", "settings")
-_LIMITS = ("max_steps", "max_attempts")
+_KEPT = ("turn", "calls", "waiting", "ended", "copying", "settings", "spent_usd")
+_LIMITS = ("max_steps", "max_attempts", "max_cost_usd", "max_tokens_per_turn")
 """The settings that decide what is owed."""
 
 _NOTHING = dump(Conversation.at(UUID(int=0)))
@@ -50,7 +50,9 @@ def only_awaits(owed: Sequence[Owed]) -> bool:
 
 def _strip(conversation: Conversation) -> None:
     conversation.settings = _limits(conversation.settings)
-    if conversation.turn is not None:
+    if conversation.turn is None:
+        conversation.spent_usd = 0.0  # the next turn_started tells
+    else:
         conversation.turn.settings = _limits(conversation.turn.settings)
     for call in conversation.calls.values():
         call.args, call.steps = None, {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Report(NamedTuple):
-    """One report of usage: what for (``reply``, ``title``), in which turn, and the numbers."""
+    """One report of usage: what for (``turn``, ``compaction``, ``title``), in which turn, and the numbers."""
 
     purpose: str
     turn: int | None
@@ -41,6 +41,9 @@ def reports(event: Event) -> Iterator[Report]:
         case "turn_ended":
             for usage in data["usage"]:
                 yield _report("turn", data["turn"], usage, None)
+        case "usage_reported":
+            for usage in data["usage"]:
+                yield _report(data["purpose"], data.get("turn"), usage, None)
         case "conversation_changed":
             yield _report("title", None, data["usage"], None)
 

@@ -77,8 +77,10 @@ class ModelError(Exception):
 class Model(Protocol):
     """Something that answers model calls."""
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Usage | ModelReply, None]:
         """Make one try: deltas as they come, then one `ModelReply`; closing the generator closes the upstream.
+
+        What the try has used by then is told whenever the provider reports more before the end.
 
         Raises `ModelError`.
         """

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 from contextlib import aclosing
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from commands.agent.model import Delta, ModelError
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from commands.agent.model import Model, ModelReply, ModelRequest
+    from commands.agent.spending import Spending
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ async def call_model(
     models: Sequence[str],
     model: Model,
     request_for: Callable[[str], ModelRequest],
+    spending: Spending,
     *,
     on_delta: Callable[[Delta], None],
     on_restart: Callable[[int], None],
@@ -46,22 +47,20 @@ async def call_model(
     seconds that the server asked for, up to 60. The next model is asked when the tries are used up, and at once after
     ``auth`` or ``truncated`` (so ends a reply that reached its limit of tokens); never after a fault of the request.
     `on_restart` gets the number of the try that will come (2, 3, … over all models) as soon as the one before has
-    failed: what was streamed is void. Raises the last `ModelError`. The usage of reply or error is the sum over all
-    tries that reported any.
+    failed: what was streamed is void. Raises the last `ModelError`. What all tries used is in `spending`, whatever
+    becomes of the call.
     """
-    spent: list[Usage] = []
     number = 0
     names = list(dict.fromkeys(models))
     failure = ModelError("bad_request", "no model is given", retryable=False)
     for name in names:
         for attempt in range(1, TRIES + 1):
             number += 1
+            spending.begin_try(name)
             try:
-                reply = await _one_try(model, request_for(name), on_delta)
+                return await _one_try(model, request_for(name), spending, on_delta)
             except ModelError as error:
                 failure = error
-            else:
-                return replace(reply, usage=_sum([*spent, reply.usage] if reply.usage else spent))
             logger.warning(
                 "try %d of a model call failed (%s): %s",
                 number,
@@ -69,8 +68,7 @@ async def call_model(
                 failure,
                 extra={"action": "model_failed", "model": name, "reason": failure.reason},
             )
-            if failure.usage is not None:
-                spent.append(failure.usage)
+            spending.report(failure.usage)
             if not failure.retryable or attempt == TRIES:
                 break
             on_restart(number + 1)
@@ -78,20 +76,25 @@ async def call_model(
         if failure.reason in FAULTS_OF_THE_REQUEST or name == names[-1]:
             break
         on_restart(number + 1)
-    failure.usage = _sum(spent)
     raise failure
 
 
-async def _one_try(model: Model, request: ModelRequest, on_delta: Callable[[Delta], None]) -> ModelReply:
+async def _one_try(
+    model: Model, request: ModelRequest, spending: Spending, on_delta: Callable[[Delta], None]
+) -> ModelReply:
     async with aclosing(model.stream(request)) as stream:
         async for item in stream:
             if isinstance(item, Delta):
                 on_delta(item)
-            elif item.finish_reason == CUT_OFF:
+                continue
+            if isinstance(item, Usage):
+                spending.report(item)
+                continue
+            spending.report(item.usage)
+            if item.finish_reason == CUT_OFF:
                 said = "the reply reached its limit of tokens (max_tokens, or the model's own)"
-                raise ModelError("truncated", said, retryable=False, usage=item.usage)
-            else:
-                return item
+                raise ModelError("truncated", said, retryable=False)
+            return item
     raise ModelError("truncated", "the stream ended without a reply", retryable=False)
 
 
@@ -100,18 +103,3 @@ def _pause(attempt: int, retry_after_s: float | None, jitter: float) -> float:
     if retry_after_s is not None and retry_after_s <= LONGEST_HONOURED_S:
         return retry_after_s + FIRST_PAUSE_S * jitter  # never earlier than asked, and not all at once
     return float(FIRST_PAUSE_S * 2 ** (attempt - 1) * (0.5 + jitter))
-
-
-def _sum(usages: Sequence[Usage]) -> Usage | None:
-    """Add usages up, under the name of the last one's model."""
-    if not usages:
-        return None
-    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
-    return Usage(
-        model=usages[-1].model,
-        calls=sum(usage.calls for usage in usages),
-        input_tokens=sum(usage.input_tokens for usage in usages),
-        output_tokens=sum(usage.output_tokens for usage in usages),
-        cached_tokens=sum(usage.cached_tokens for usage in usages),
-        cost_usd=sum(costs) if costs else None,
-    )

@@ -16,19 +16,21 @@ if TYPE_CHECKING:
 
     from commands.agent.model import Delta, ModelReply
     from commands.agent.model_context import ModelContext
+    from commands.agent.spending import Spending
     from commands.agent.surroundings import Decide, Surroundings
     from commands.session import Session
     from domain.conversation import Conversation
     from domain.conversation_state import OpenTurn
+    from domain.decisions import ProposedCall
     from domain.events import TurnFailure
-    from domain.tools import Toolset
     from domain.usage import Usage
 
 
-async def model_step(session: Session, surroundings: Surroundings, context: ModelContext) -> Decide:
+async def model_step(session: Session, surroundings: Surroundings, context: ModelContext, spending: Spending) -> Decide:
     """Call the model for the open turn's next step, showing what it says as it says it.
 
-    Returns the decision that records the reply, or the one that ends the turn as failed.
+    What it uses is in `spending`, also when this is cancelled. Returns the decision that records the reply, or the one
+    that ends the turn as failed.
     """
     turn = open_turn(session.conversation)
     settings, step, attempt, number = turn.settings, turn.step + 1, turn.attempt, turn.number
@@ -55,13 +57,15 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
             [model, *(settings.get("fallback_models") or ())],
             surroundings.model,
             request_for,
+            spending,
             on_delta=show,
             on_restart=begin_again,
         )
     except ModelError as error:
-        return _failing(number, attempt, error.reason, [error.usage] if error.usage else None)
+        return _failing(number, attempt, error.reason, spending.all)
+    timeout_s = settings.get("approval_timeout_s", surroundings.approval_timeout_s)
     recorded = _reply(
-        reply, step, context_seq, tools, settings.get("approval_timeout_s", surroundings.approval_timeout_s)
+        reply, step, context_seq, propose(reply.tool_requests, tools, approval_timeout_s=timeout_s), spending
     )
     return lambda conversation, now: conversation.record_reply(number, attempt, recorded, now=now)
 
@@ -83,14 +87,17 @@ def _failing(turn: int, attempt: int, reason: TurnFailure, usage: Sequence[Usage
     return lambda conversation, now: conversation.fail_turn(turn, attempt, reason, now=now, usage=usage)
 
 
-def _reply(reply: ModelReply, step: int, context_seq: int, tools: Toolset, approval_timeout_s: float) -> Reply:
+def _reply(
+    reply: ModelReply, step: int, context_seq: int, calls: tuple[ProposedCall, ...], spending: Spending
+) -> Reply:
     return Reply(
         step=step,
         content=reply.content,
         model=reply.model,
         finish_reason=reply.finish_reason,
         context_seq=context_seq,
-        calls=propose(reply.tool_requests, tools, approval_timeout_s=approval_timeout_s),
-        usage=reply.usage,
+        calls=calls,
+        usage=spending.of_model,
+        usage_of_others=spending.of_others,
         latency_ms=reply.latency_ms,
     )

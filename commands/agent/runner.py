@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from commands.agent.append_queue import STORE_PAUSE_S, AppendQueue, out_of_reach
 from commands.agent.model_context import ModelContext
-from commands.agent.model_step import failing, model_step
+from commands.agent.model_step import failing, model_step, open_turn
+from commands.agent.spending import Spending
 from commands.agent.stopping import stop
 from commands.agent.tool_dispatch import tool_dispatch
 from commands.log_context import log_with
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from commands.agent.surroundings import Decide, Surroundings
     from commands.session import Session
     from domain.conversation import Conversation
+    from domain.conversation_state import OpenTurn
     from domain.event_store import StoredEvent
 
 logger = logging.getLogger(__name__)
@@ -62,6 +64,8 @@ class Runner:
         self._queue = AppendQueue(session, self._stirred.set)
         self._context = ModelContext(surroundings.conversations.store, session)
         self._tasks: dict[str, asyncio.Task[Decide]] = {}
+        self._spending = Spending()
+        self._called_in: OpenTurn | None = None
         self._taking_over = takeover
         self._letting_go = self._abandoned = self._cut_off = False
 
@@ -145,7 +149,7 @@ class Runner:
                 case CloseTurn(reason):
                     decisions.append(failing(self.session.conversation, reason))
                 case CallModel():
-                    self._start(MODEL, lambda: model_step(self.session, self._surroundings, self._context))
+                    self._start(MODEL, self._call_model)
                 case RunTools(calls):
                     waiting = [call_id for call_id in calls if call_id not in self._tasks]
                     for call_id in waiting[: max(0, TOOLS_AT_ONCE - len(self._tasks))]:
@@ -153,6 +157,10 @@ class Runner:
         for decide in decisions:
             await self._queue.append(decide)
         return bool(decisions)
+
+    def _call_model(self) -> Coroutine[None, None, Decide]:
+        self._spending, self._called_in = Spending(), open_turn(self.session.conversation)
+        return model_step(self.session, self._surroundings, self._context, self._spending)
 
     def _run_tool(self, call_id: str) -> Coroutine[None, None, Decide]:
         return tool_dispatch(call_id, self.session, self._surroundings, self._context, self._queue.record)
@@ -171,12 +179,15 @@ class Runner:
             task = self._tasks.pop(key)
             if task.cancelled():
                 raise RuntimeError(f"{key} was cancelled, and not by its runner")
+            recorded = False
             try:
                 with suppress(Superseded):  # a step of it could not be recorded: it has no say any more
-                    await self._queue.append(task.result())
+                    recorded = await self._queue.append(task.result())
             finally:
                 if key == MODEL:
                     self._surroundings.live.clear(self.session.conversation_id)
+            if key == MODEL and not recorded:
+                await self._report_usage()
 
     async def _stop_what_is_not_owed(self, owed: Collection[Owed]) -> None:
         wanted: set[str] = set()
@@ -186,7 +197,16 @@ class Runner:
                     wanted.add(MODEL)
                 case RunTools(calls):
                     wanted.update(calls)
-        await self._cancel([key for key in self._tasks if key not in wanted])
+        stopped = [key for key in self._tasks if key not in wanted]
+        await self._cancel(stopped)
+        if MODEL in stopped:
+            await self._report_usage()
+
+    async def _report_usage(self) -> None:
+        """Record what a call used that left no reply, unless another worker has the conversation."""
+        turn, usage = self._called_in, self._spending.all
+        if turn is not None and usage:
+            await self._queue.append(lambda conversation, now: conversation.report_usage(turn, usage, now=now))
 
     async def _cancel(self, keys: list[str]) -> None:
         await stop([self._tasks.pop(key) for key in keys])

@@ -12,6 +12,7 @@ import pytest
 
 from commands.agent.model import Delta
 from commands.agent.model_call import call_model
+from commands.agent.spending import Spending
 from domain.parts import text_of
 from infra.litellm_model import LiteLLMModel
 from tests.support.model_script import Step, context_window_exceeded, drop, fails, hang, says
@@ -138,6 +139,7 @@ async def test_t9_a_broken_stream_and_a_5xx_are_retried_and_only_the_whole_reply
         ["openai/scripted"],
         litellm_model,
         lambda model: request(model=model),
+        Spending(),
         on_delta=seen.append,
         on_restart=seen.append,
         sleep=lambda _: asyncio.sleep(0),

@@ -13,6 +13,7 @@ import pytest
 
 from commands.agent.model import Delta, ModelError, ModelReply
 from domain.parts import text_part
+from domain.usage import Usage
 from tests.support.model_script import gate, hang, says, thinks
 from tests.support.model_streams import LOOK, failure_of, reply_of, request
 
@@ -69,6 +70,7 @@ async def test_deltas_arrive_while_the_server_still_speaks(
         assert await anext(stream) == Delta("text", "one")
         model_server.open("go")
         assert await anext(stream) == Delta("text", "two")
+        assert isinstance(await anext(stream), Usage)
         assert isinstance(await anext(stream), ModelReply)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from domain.events import Executor
     from domain.owes import Owed
+    from domain.usage import Usage
 
 Event = TypeVar("Event", bound=ConversationEvent)
 
@@ -76,11 +77,11 @@ def asked(message_id: str = "m1", *, by: Actor = ADA, text: str = "Hello", **fie
     return Fact(events.UserMsg, {"message_id": message_id, "content": [text_part(text)], **fields}, by)
 
 
-def claimed() -> Fact:
+def claimed(**fields: Any) -> Fact:
     """A worker started the next turn, for all that waits."""
     return Fact(
         events.TurnStarted,
-        {},
+        fields,
         follows=lambda c: {
             "turn": c.turns + 1,
             "answers": list(c.waiting),
@@ -141,6 +142,11 @@ def got(tool_call_id: str = "c1", status: events.ResultStatus = "ok", text: str 
 def closed(outcome: events.TurnOutcome = "completed", **fields: Any) -> Fact:
     """The turn ended."""
     return Fact(events.TurnEnded, {"outcome": outcome, **fields}, follows=_turn)
+
+
+def reported(*usage: Usage, **fields: Any) -> Fact:
+    """Usage of a call that left no reply was recorded."""
+    return Fact(events.UsageReported, {"purpose": "turn", "usage": list(usage), **fields}, follows=_turn)
 
 
 def finished() -> Fact:

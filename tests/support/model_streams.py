@@ -27,7 +27,8 @@ async def reply_of(model: Model, asked: ModelRequest | None = None) -> tuple[lis
         async for item in stream:
             if isinstance(item, ModelReply):
                 return deltas, item
-            deltas.append(item)
+            if isinstance(item, Delta):
+                deltas.append(item)
     raise AssertionError("the stream ended without a reply")
 
 

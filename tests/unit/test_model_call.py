@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 
 from commands.agent.model import Delta, ModelError, ModelReply, ModelRequest, ToolRequest
 from commands.agent.model_call import call_model
+from commands.agent.spending import Spending
 from domain.parts import text_part
 from domain.usage import Usage
 
@@ -36,6 +38,7 @@ class Scripted:
     asked: list[str] = field(default_factory=list)
     deltas: list[str] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
+    spending: Spending = field(default_factory=Spending)
     closed: int = 0
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply, None]:
@@ -54,6 +57,7 @@ class Scripted:
             models or ("m",),
             self,
             lambda name: ModelRequest(name, [{"role": "user", "content": "hi"}]),
+            self.spending,
             on_delta=lambda delta: self.deltas.append(delta.text),
             on_restart=lambda number: self.deltas.append(f"<{number}>"),
             sleep=self._sleep,
@@ -143,23 +147,60 @@ async def test_t9_a_reply_that_reached_its_limit_of_tokens_is_truncated_and_paid
     calls = (ToolRequest("call_0", "transfer", '{"amount": 1'),)
     cut = replace(_reply(usage=Usage(model="m", output_tokens=60)), finish_reason="length", tool_requests=calls)
 
+    model = Scripted([cut])
     with pytest.raises(ModelError, match="max_tokens") as raised:
-        await Scripted([cut]).call()
+        await model.call()
     assert (raised.value.reason, raised.value.retryable) == ("truncated", False)
-    assert raised.value.usage == Usage(model="m", output_tokens=60)
+    assert model.spending.all == [Usage(model="m", output_tokens=60)]
     assert "truncated" in caplog.text
 
     assert (await Scripted([cut, _reply("spare")]).call("m", "spare")).model == "spare"
 
 
-async def test_c7_the_usage_of_failed_tries_is_counted_in_reply_and_error() -> None:
-    def broken() -> ModelError:
-        spent = Usage(model="m", input_tokens=100, output_tokens=3, cost_usd=0.5)
-        return ModelError("unavailable", "broken", retryable=True, usage=spent)
+def _broken() -> ModelError:
+    spent = Usage(model="m", input_tokens=100, output_tokens=3, cost_usd=0.5)
+    return ModelError("unavailable", "broken", retryable=True, usage=spent)
 
-    reply = await Scripted([broken(), _reply(usage=Usage(model="m", input_tokens=100, output_tokens=9))]).call()
-    assert reply.usage == Usage(model="m", calls=2, input_tokens=200, output_tokens=12, cost_usd=0.5)
 
-    with pytest.raises(ModelError) as raised:
-        await Scripted([broken(), broken(), broken()]).call()
-    assert raised.value.usage == Usage(model="m", calls=3, input_tokens=300, output_tokens=9, cost_usd=1.5)
+async def test_c7_the_usage_of_failed_tries_is_counted_whatever_becomes_of_the_call() -> None:
+    answered = Scripted([_broken(), _reply(usage=Usage(model="m", input_tokens=100, output_tokens=9))])
+    await answered.call()
+    assert answered.spending.of_model == Usage(model="m", calls=2, input_tokens=200, output_tokens=12, cost_usd=0.5)
+
+    failed = Scripted([_broken(), _broken(), _broken()])
+    with pytest.raises(ModelError):
+        await failed.call()
+    assert failed.spending.all == [Usage(model="m", calls=3, input_tokens=300, output_tokens=9, cost_usd=1.5)]
+
+
+async def test_c7_each_model_has_its_own_sum() -> None:
+    model = Scripted([_broken(), _broken(), _broken(), _reply("spare", Usage(model="spare", output_tokens=7))])
+
+    await model.call("m", "spare")
+
+    assert model.spending.of_model == Usage(model="spare", output_tokens=7)
+    assert model.spending.of_others == [
+        Usage(model="m", calls=3, input_tokens=300, output_tokens=9, cost_usd=1.5),
+    ]
+
+
+async def test_c7_what_a_stopped_try_had_reported_is_known() -> None:
+    told = asyncio.Event()
+
+    class Speaking:
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Usage | ModelReply, None]:
+            yield Usage(model="m", input_tokens=100)
+            yield Usage(model="m", input_tokens=100, output_tokens=1)
+            told.set()
+            await asyncio.Event().wait()
+
+    spending = Spending()
+    call = asyncio.create_task(
+        call_model(["m"], Speaking(), lambda n: ModelRequest(n, []), spending, on_delta=print, on_restart=print)
+    )
+    await told.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+    assert spending.all == [Usage(model="m", input_tokens=100, output_tokens=1)]

@@ -26,6 +26,7 @@ from tests.support.given import (
     closed,
     got,
     history,
+    reported,
     resolved,
     said,
     started,
@@ -115,11 +116,14 @@ def test_c7_each_report_of_usage_is_a_row_with_its_purpose_and_turn() -> None:
         said(),
         closed("failed", reason="r", usage=[usage, Usage(model="other")]),
         changed(title="Trip", usage=usage),
+        reported(usage, Usage(model="other")),
     ).project(USAGE).then(
         {"seq": 4, "n": 0, "purpose": "turn", "turn": 1, "model": "demo", "input_tokens": 7, "cost_usd": 0.25},
         {"seq": 6, "n": 0, "purpose": "turn", "turn": 1, "model": None},
         {"seq": 6, "n": 1, "purpose": "turn", "turn": 1, "model": "other", "cost_usd": None},
         {"seq": 7, "n": 0, "purpose": "title", "turn": None},
+        {"seq": 8, "n": 0, "purpose": "turn", "turn": 1, "cost_usd": 0.25},
+        {"seq": 8, "n": 1, "purpose": "turn", "turn": 1, "model": "other"},
     )
 
 

@@ -1,0 +1,150 @@
+"""What turns cost, from outside: usage and prices of every call that a provider reported, and budgets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.model_script import Rule, Step, call, calls, drop, fails, hang, says
+from tests.support.system import of_type, types
+
+if TYPE_CHECKING:
+    from tests.support.model_server import ModelServer
+    from tests.support.system import Conversation, System
+
+DEAR, CHEAP = "openai/gpt-4o", "openai/gpt-4o-mini"
+PRICES = {DEAR: (2.5e-6, 10e-6), CHEAP: (0.15e-6, 0.6e-6)}
+TOTALS = ("calls", "input_tokens", "output_tokens")
+ADD = calls(call("add", {"a": 1, "b": 2}))
+
+
+def told(read: int, written: int) -> dict[str, Any]:
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def tells(read: int, written: int) -> Step:
+    """Report usage in the middle of a stream."""
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}
+    return Step(raw=f"data: {json.dumps(chunk | {'usage': told(read, written)})}\n\n")
+
+
+def cost(model: str, read: int, written: int) -> Any:
+    reading, writing = PRICES[model]
+    return pytest.approx(read * reading + written * writing)
+
+
+async def usage_of(conversation: Conversation) -> dict[str, Any]:
+    position = (await conversation.events())[-1]["position"]
+    answer: dict[str, Any] = await conversation.system.get(f"{conversation.path}/usage?min_position={position}")
+    return answer
+
+
+async def test_c7_each_turn_and_model_has_its_calls_tokens_and_cost(system: System, model_server: ModelServer) -> None:
+    model_server.expect(
+        says(ADD, usage=told(100, 10)),
+        says("Three.", usage=told(120, 5)),
+        says("So ", drop()),
+        says("Hi ", tells(50, 1), drop()),
+        fails(401),
+        says("From the spare one.", usage=told(60, 6)),
+    )
+    conversation = await system.start("Add", model=DEAR, fallback_models=[CHEAP])
+    await conversation.turn_ends()
+    await conversation.say("Again")
+    await conversation.turn_ends(2)
+
+    usage = await usage_of(conversation)
+
+    first, failed, spare = sorted(usage["items"], key=lambda item: (item["turn"], item["model"]))
+    assert [(item["purpose"], item["turn"], item["model"]) for item in (first, failed, spare)] == [
+        ("turn", 1, DEAR), ("turn", 2, DEAR), ("turn", 2, CHEAP),
+    ]  # fmt: skip
+    assert [tuple(item[name] for name in TOTALS) for item in (first, failed, spare)] == [
+        (2, 220, 15), (1, 50, 1), (1, 60, 6),
+    ]  # fmt: skip
+    assert (first["cost_usd"], failed["cost_usd"]) == (cost(DEAR, 220, 15), cost(DEAR, 50, 1))
+    assert spare["cost_usd"] == cost(CHEAP, 60, 6)
+    assert usage["total"]["cost_usd"] == pytest.approx(sum(item["cost_usd"] for item in usage["items"]))
+    shown = await system.get(conversation.path)
+    assert shown["usage"] == usage["total"]
+
+
+async def test_c7_what_a_cancelled_reply_had_cost_is_counted(system: System, model_server: ModelServer) -> None:
+    model_server.expect(says("Once ", tells(40, 1), "upon ", hang()))
+    conversation = await system.start("Tell", model=DEAR)
+    await _has_said(conversation, "upon")
+
+    await system.post(f"{conversation.path}/cancel", {}, status=202)
+    events = await conversation.until(lambda seen: "usage_reported" in types(seen))
+
+    (ended,), (late,) = of_type(events, "turn_ended"), of_type(events, "usage_reported")
+    assert (ended["outcome"], ended["partial_text"]) == ("cancelled", "Once upon ")
+    assert (late["purpose"], late["turn"]) == ("turn", 1)
+    (item,) = (await usage_of(conversation))["items"]
+    assert (item["turn"], item["input_tokens"], item["output_tokens"]) == (1, 40, 1)
+    assert item["cost_usd"] == cost(DEAR, 40, 1)
+
+    await conversation.say("And now?")
+    assert of_type(await conversation.turn_ends(2), "turn_ended")[1]["outcome"] == "completed"
+
+
+async def test_c7_a_failed_call_is_paid_for_too(system: System, model_server: ModelServer) -> None:
+    model_server.expect(*[says("Hi ", tells(50, 2), drop())] * 3)
+    conversation = await system.start("Hello", model=DEAR)
+    (ended,) = of_type(await conversation.turn_ends(), "turn_ended")
+
+    assert (ended["outcome"], ended["reason"]) == ("failed", "unavailable")
+    assert (await usage_of(conversation))["total"] == {
+        "calls": 3, "input_tokens": 150, "output_tokens": 6, "cached_tokens": 0, "cost_usd": cost(DEAR, 150, 6),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limit", "next_turn"),
+    [({"max_tokens_per_turn": 200}, "completed"), ({"max_cost_usd": 0.0005}, "failed")],
+)
+async def test_a_turn_that_would_go_on_beyond_its_budget_fails_before_the_next_call(
+    limit: dict[str, float], next_turn: str, system: System, model_server: ModelServer
+) -> None:
+    model_server.rule(Rule(answer=says(ADD, usage=told(90, 10)), last_text="Add"))
+    model_server.rule(Rule(answer=says(ADD, usage=told(90, 10)), last_role="tool"))
+    conversation = await system.start("Add", model=DEAR, **limit)
+    events = await conversation.turn_ends()
+
+    (ended,) = of_type(events, "turn_ended")
+    assert (ended["outcome"], ended["reason"]) == ("failed", "budget")
+    assert types(events).count("assistant_msg") == 2
+    assert len(of_type(events, "tool_result")) == 2, "each call has its result"
+    assert len(model_server.received) == 2
+    position = (await conversation.events())[-1]["position"]
+    shown = await system.get(f"{conversation.path}/messages?min_position={position}")
+    assert (shown["items"][-1]["content_type"], shown["items"][-1]["content"]["reason"]) == ("error", "budget")
+
+    await conversation.say("Hello")
+    ended = of_type(await conversation.turn_ends(2), "turn_ended")[1]
+    assert ended["outcome"] == next_turn, "what the conversation has cost stays spent"
+    assert len(model_server.received) == (3 if next_turn == "completed" else 2)
+
+    raised = {"settings": dict.fromkeys(limit)}
+    async with system.session.patch(system.url + conversation.path, json=raised) as response:
+        assert response.status == 200
+    await conversation.say("Hello")
+    assert of_type(await conversation.turn_ends(3), "turn_ended")[2]["outcome"] == "completed"
+
+
+async def test_budgets_that_allow_nothing_are_refused(system: System) -> None:
+    for limit in ({"max_cost_usd": 0}, {"max_cost_usd": "1"}, {"max_tokens_per_turn": 0}):
+        problem = await system.post("/v1/conversations", {"settings": limit}, status=422)
+        assert next(iter(limit)) in json.dumps(problem["errors"])
+
+
+async def _has_said(conversation: Conversation, text: str) -> None:
+    stream = f"{conversation.system.url}{conversation.path}/stream"
+    async with asyncio.timeout(60), conversation.system.session.get(stream) as response:
+        async for line in response.content:
+            if line.startswith(b"data: ") and text in str(json.loads(line[6:]).get("text")):
+                return
+    raise AssertionError("the stream ended")
