@@ -15,6 +15,7 @@ from api.rebuilding import workshop_of
 from api.resources import Resources
 from api.server import listening
 from api.streams.hub import StreamHub
+from commands.agent.compactor import Compactor
 from commands.agent.surroundings import Surroundings
 from commands.agent.worker import LEASE_S, Worker
 from commands.conversations import Conversations
@@ -123,20 +124,26 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
             stack.push_async_callback(litellm.close)
             if settings.model != DEMO:
                 stack.push_async_callback(_stop, asyncio.create_task(litellm.warm(), name="warming LiteLLM"))
+            models = ModelRouter(demo=DemoModel(), litellm=litellm)
             surroundings = Surroundings(
                 conversations,
-                ModelRouter(demo=DemoModel(), litellm=litellm),
+                models,
                 toolset,
                 live,
                 KeysScopeResolver(keys),
                 settings.model,
                 settings.approval_timeout_s,
+                settings.compaction_model,
+                models,
             )
             agenda = PostgresAgenda(stores.database, lease_s=LEASE_S)
             worker = Worker(agenda, surroundings, concurrency=settings.worker_concurrency)
             conversations.nearby = worker.hint
-            tasks.append(asyncio.create_task(_kept_up(worker.run), name="worker"))
-            stack.push_async_callback(_stop, tasks[-1])
+            compactions = PostgresAgenda(stores.database, lease_s=LEASE_S, kind="compaction")
+            compactor = Compactor(compactions, surroundings)
+            for working in (worker, compactor):
+                tasks.append(asyncio.create_task(_kept_up(working.run), name=type(working).__name__.lower()))
+                stack.push_async_callback(_stop, tasks[-1])
         url = None
         if "api" in roles:
             feed = await stack.enter_async_context(LiveFeed(stores.database))

@@ -22,6 +22,7 @@ from api.routes import (
     operations,
     page,
     rebuilds,
+    summaries,
     tool_calls,
     usage,
 )
@@ -39,6 +40,7 @@ ROUTES: tuple[Route, ...] = (
     *messages.ROUTES,
     *tool_calls.ROUTES,
     *events.ROUTES,
+    *summaries.ROUTES,
     *usage.ROUTES,
     *operations.ROUTES,
     *rebuilds.ROUTES,

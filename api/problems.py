@@ -62,6 +62,7 @@ _UNEXPECTED = Kind("internal", 500, "Internal error", "Something went wrong here
 KINDS: dict[type[BaseException], Kind] = {
     # rules of a conversation
     errors.ConversationNotFound: _ABSENT,
+    errors.SummaryNotFound: _ABSENT,
     errors.ConversationExists: Kind("exists", 409, "The id is taken"),
     errors.ConversationEnded: Kind("ended", 409, "The conversation has ended"),
     errors.ConversationIncomplete: Kind("incomplete", 409, "The fork is not complete yet"),

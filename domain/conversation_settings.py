@@ -55,6 +55,17 @@ class ModelParams(BaseModel):
 MODEL_PARAMS = frozenset(ModelParams.model_fields)
 
 
+class CompactionSettings(BaseModel):
+    """How a conversation is kept within what a model can see: tokens are estimated, four bytes each."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    strategy: Literal["llm", "window", "none"] | None = None
+    budget_tokens: int | None = Field(default=None, ge=100, le=100_000_000)
+    keep_recent_tokens: int | None = Field(default=None, ge=0, le=100_000_000)
+    model: str | None = Field(default=None, min_length=1, max_length=200)
+
+
 class ConversationSettings(BaseModel):
     """Settings as given by a caller; every field is optional and None means the server's default."""
 
@@ -70,6 +81,7 @@ class ConversationSettings(BaseModel):
     tool_timeout_s: float | None = Field(default=None, gt=0, le=86_400, allow_inf_nan=False)
     max_steps: int | None = Field(default=None, ge=1, le=1_000)
     max_attempts: int | None = Field(default=None, ge=1, le=100)
+    compaction: CompactionSettings | None = None
     max_cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """What the whole conversation may cost: once it has, a turn calls no model any more and fails (``budget``).
 

@@ -67,6 +67,7 @@ class Reply:
     """A whole model reply; its request saw the log up to `context_seq`.
 
     `usage` is that of all tries of its model, `usage_of_others` that of models which were asked before in vain.
+    `compact`: with it the conversation is larger than its budget.
     """
 
     step: int
@@ -78,6 +79,7 @@ class Reply:
     usage: Usage | None = None
     usage_of_others: Sequence[Usage] = ()
     latency_ms: int = 0
+    compact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,10 @@ class ConversationNotFound(DomainError):
     """There is no such conversation for this caller (absent, somebody else's, or erased: the answer is the same)."""
 
 
+class SummaryNotFound(DomainError):
+    """No summary in force ends there (any more)."""
+
+
 class ConversationExists(DomainError):
     """The id of a conversation to create is taken."""
 

@@ -20,6 +20,18 @@ _CANCELLED = "[The turn was cancelled before its reply was finished.]"
 _CUT = "[The reply above was cut off: the turn was cancelled.]"
 
 
+_LEFT_OUT = "[The result of this call was left out to save space: {size:,} bytes. Call the tool again to see it.]"
+_CUT_OFF = "\n[Cut off here: {size:,} bytes in all. Call the tool again with narrower arguments to see the rest.]"
+
+
+def summary_message(content: str) -> ProviderMessage:
+    """Render what stands for the older part of a conversation."""
+    return {
+        "role": "user",
+        "content": f"[Summary of the conversation before this point, which it replaces:\n\n{content}\n]",
+    }
+
+
 def user_message(event: UserMsg) -> ProviderMessage:
     """Render what a person (or the caller's system) said."""
     return {"role": event.role, "content": _content(event.content)}
@@ -46,9 +58,21 @@ def assistant_message(event: AssistantMsg, calls: Sequence[ToolCall], model: str
     return message
 
 
-def tool_message(event: ToolResult) -> ProviderMessage:
-    """Render the result of a call."""
-    return {"role": "tool", "tool_call_id": event.tool_call_id, "content": _content(event.content)}
+def tool_message(event: ToolResult, max_bytes: int | None = None) -> ProviderMessage:
+    """Render the result of a call; of its text so many bytes of UTF-8 at most, and then a marker that says the rest."""
+    content = _content(event.content)
+    if max_bytes is not None:
+        content = _cut(content, max_bytes) if isinstance(content, str) else [_cut_part(p, max_bytes) for p in content]
+    return {"role": "tool", "tool_call_id": event.tool_call_id, "content": content}
+
+
+def left_out(message: ProviderMessage) -> ProviderMessage:
+    """Return a result of a call without what it says, where that is shorter; any other message as it is."""
+    if message["role"] != "tool":
+        return message
+    said = message["content"] if isinstance(message["content"], str) else dumps(message["content"])
+    stub = _LEFT_OUT.format(size=len(said.encode()))
+    return {**message, "content": stub} if len(stub) < len(said) else message
 
 
 def cancelled_messages(event: TurnEnded) -> list[ProviderMessage]:
@@ -78,6 +102,16 @@ def _content(parts: Sequence[Part]) -> str | list[ProviderMessage]:
     if all(part.type == "text" for part in parts):
         return "\n".join(part.text or "" for part in parts)
     return [_provider_part(part) for part in parts]
+
+
+def _cut_part(part: ProviderMessage, max_bytes: int) -> ProviderMessage:
+    return {**part, "text": _cut(part["text"], max_bytes)} if part["type"] == "text" else part
+
+
+def _cut(text: str, max_bytes: int) -> str:
+    if len(text) * 4 <= max_bytes or len(raw := text.encode()) <= max_bytes:
+        return text
+    return raw[:max_bytes].decode(errors="ignore") + _CUT_OFF.format(size=len(raw))
 
 
 def _provider_part(part: Part) -> ProviderMessage:

@@ -28,14 +28,17 @@ _REASON_BYTES = 8 * 1024
 class TurnDecisions(CallDecisions):
     """The aggregate's commands that make a turn go on."""
 
-    def start_turn(self, *, now: datetime) -> None:
-        """Claim the next turn for every unanswered message."""
+    def start_turn(self, *, now: datetime, summary_to_seq: int | None = None) -> None:
+        """Claim the next turn for every unanswered message; the model sees this summary, and what came after it."""
         if self.ended or self.copying or self.turn is not None or not self.waiting:
             raise Superseded("there is no turn to start")
-        self._claim(now=now)
+        self._claim(now=now, summary_to_seq=summary_to_seq)
 
-    def resume_turn(self, turn: int, attempt: int, *, now: datetime) -> None:
-        """Take the open turn over from a worker that never let go: the attempt after `attempt` begins."""
+    def resume_turn(self, turn: int, attempt: int, *, now: datetime, summary_to_seq: int | None = None) -> None:
+        """Take the open turn over from a worker that never let go, or go on with another summary.
+
+        The attempt after `attempt` begins.
+        """
         open_turn = self._held(turn, attempt)
         self._trigger(
             events.TurnResumed,
@@ -44,6 +47,7 @@ class TurnDecisions(CallDecisions):
             cause=open_turn.last_event_id,
             turn=turn,
             attempt=attempt + 1,
+            summary_to_seq=summary_to_seq,
         )
 
     def record_reply(self, turn: int, attempt: int, reply: Reply, *, now: datetime) -> None:
@@ -104,7 +108,7 @@ class TurnDecisions(CallDecisions):
                 self._suspend(call, proposed.inquiry, now=now, cause=call.event_id)
         steered = any(m.when_busy == "steer" and m.seq > open_turn.seq for m in self.waiting.values())
         if not calls and not steered:
-            self._close("completed", None, now=now, actor=actor)
+            self._close("completed", None, now=now, actor=actor, compact=reply.compact)
 
     def record_step(
         self, turn: int, attempt: int, tool_call_id: str, step: str, n: int, value: Any, *, now: datetime
@@ -153,10 +157,11 @@ class TurnDecisions(CallDecisions):
         *,
         now: datetime,
         usage: Sequence[Usage] | None = None,
+        compact: bool = False,
     ) -> None:
         """End the turn without success; open calls get their error results in the same append."""
         open_turn = self._held(turn, attempt)
-        self._close("failed", reason, now=now, actor=open_turn.actor, usage=usage)
+        self._close("failed", reason, now=now, actor=open_turn.actor, usage=usage, compact=compact)
 
     def report_usage(self, turn: OpenTurn, usage: Sequence[Usage], *, now: datetime) -> None:
         """Record what a model call of a turn used that left no reply, also after the turn or conversation has ended."""
@@ -182,7 +187,7 @@ class TurnDecisions(CallDecisions):
             raise Superseded(f"{tool_call_id} has its result")
         return call
 
-    def _claim(self, *, now: datetime) -> None:
+    def _claim(self, *, now: datetime, summary_to_seq: int | None = None) -> None:
         newest = max(self.waiting.values(), key=lambda message: message.seq)
         self._trigger(
             events.TurnStarted,
@@ -192,6 +197,7 @@ class TurnDecisions(CallDecisions):
             turn=self.turns + 1,
             answers=list(self.waiting),
             settings_seq=self.settings_seq,
+            summary_to_seq=summary_to_seq,
             spent_usd=self.spent_usd or None,
         )
 
@@ -204,6 +210,7 @@ class TurnDecisions(CallDecisions):
         actor: Actor,
         partial_text: str | None = None,
         usage: Sequence[Usage] | None = None,
+        compact: bool = False,
     ) -> None:
         """End the open turn, every open call first: its question cancelled, its result ``cancelled`` or ``error``."""
         assert self.turn is not None
@@ -224,6 +231,7 @@ class TurnDecisions(CallDecisions):
             reason=truncated(reason, _REASON_BYTES) if reason else None,
             partial_text=truncated(partial_text, CONTENT_BYTES) if partial_text else None,
             usage=list(usage) if usage else None,
+            compact=compact or None,
         )
 
 

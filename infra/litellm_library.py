@@ -17,6 +17,8 @@ from domain.usage import Usage
 
 OFFLINE = ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS")
 """Variables without which it fetches files from GitHub."""
+ASKED_OVER_HTTP = ("ollama/", "ollama_chat/")
+"""Models of which it asks their server instead of its own list."""
 TALKATIVE = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore")
 """Loggers that would write messages, keys and URLs into our log."""
 
@@ -72,6 +74,18 @@ async def warm_litellm() -> None:
         )
         async for _ in chunks:
             pass
+
+
+async def look_up_window(model: str) -> int | None:
+    """Return how many tokens a request to a model may have, by the list that comes with LiteLLM; None if unknown."""
+    if model.startswith(ASKED_OVER_HTTP):
+        return None
+    try:
+        known = load_litellm().get_model_info(model)
+    except Exception:  # it raises just that for a model that is not in its list
+        return None
+    window: int | None = known.get("max_input_tokens") or known.get("max_tokens")
+    return window
 
 
 async def close_clients() -> None:

@@ -15,7 +15,7 @@ from commands.agent.model import Delta, ModelError, ModelReply
 from domain.conversation_settings import MODEL_PARAMS
 from domain.usage import Usage
 from infra.hand_over import HandOver
-from infra.litellm_library import ReportedUsage, close_clients, load_litellm, warm_litellm
+from infra.litellm_library import ReportedUsage, close_clients, load_litellm, look_up_window, warm_litellm
 from infra.loop_thread import LoopThread
 from infra.model_errors import model_error
 from infra.reply_assembly import ReplyAssembly
@@ -38,10 +38,17 @@ class LiteLLMModel:
         self._connection = {"api_base": api_base, "api_key": api_key}
         self._thread = LoopThread("litellm", at_end=close_clients)
         self._usage_senders: set[str] = set()
+        self._windows: dict[str, int | None] = {}
 
     async def warm(self) -> None:
         """Import LiteLLM in its thread and make it ready, which takes seconds; calls that come first just wait."""
         await asyncio.wrap_future(self._thread.submit(warm_litellm))
+
+    async def window_of(self, model: str) -> int | None:
+        """Return how many tokens a request to the model may have, by LiteLLM's own list; None if it is not in it."""
+        if model not in self._windows:
+            self._windows[model] = await asyncio.wrap_future(self._thread.submit(lambda: look_up_window(model)))
+        return self._windows[model]
 
     async def close(self) -> None:
         """End running streams with a `ModelError`, and close all connections."""

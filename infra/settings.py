@@ -21,7 +21,7 @@ POSTGRES = "postgres"
 """The event store in the database."""
 
 NOT_YET = (
-    "audit", "audit_ttl_s", "compaction_model", "hooks",
+    "audit", "audit_ttl_s", "hooks",
 )  # fmt: skip
 """What later versions know: whoever sets one must not believe that it works."""
 
@@ -48,6 +48,7 @@ class Settings(BaseSettings):
     event_store: SecretStr = SecretStr(POSTGRES)
     stream_prefix: str = ""
     model: str = "demo"
+    compaction_model: str | None = None
     model_api_base: str | None = None
     model_api_key: SecretStr | None = None
     tools: Names = ()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from commands.agent.compaction import budget_for, make_room
 from commands.agent.live import LiveAt
 from commands.agent.model import ModelError, ModelRequest
 from commands.agent.model_call import call_model
+from domain.compaction import exceeds
 from domain.decisions import Reply
 from domain.errors import Superseded
+from domain.parts import text_of
 from domain.proposals import propose
+from domain.tokens import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +41,10 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
     settings, step, attempt, number = turn.settings, turn.step + 1, turn.attempt, turn.number
     tools = surroundings.toolset.existing(settings.get("tools"))
     model = settings.get("model") or surroundings.default_model
+    budget = await budget_for(settings, surroundings)
+    context.result_bytes = budget.result_bytes
     context_seq = await context.refresh()
+    await context.prepare(system_prompt=settings.get("system_prompt"), model=model)
     at = LiveAt(session.conversation_id, number, step, attempt, 1)
 
     def request_for(name: str) -> ModelRequest:
@@ -51,29 +59,39 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
         at = at._replace(try_=try_)
         surroundings.live.restart(at)
 
-    surroundings.live.restart(at)
-    try:
-        reply = await call_model(
-            [model, *(settings.get("fallback_models") or ())],
-            surroundings.model,
-            request_for,
-            spending,
-            on_delta=show,
-            on_restart=begin_again,
-        )
-    except ModelError as error:
-        return _failing(number, attempt, error.reason, spending.all)
+    while True:
+        surroundings.live.restart(at)
+        try:
+            reply = await call_model(
+                [model, *(settings.get("fallback_models") or ())],
+                surroundings.model,
+                request_for,
+                spending,
+                on_delta=show,
+                on_restart=begin_again,
+            )
+        except ModelError as error:
+            if error.reason != "context_window":
+                return _failing(number, attempt, error.reason, spending.all, compact=context.exceeded)
+            decided = await make_room(session, surroundings, context)
+            if decided is not None:
+                return decided
+            if not context.leave_out_more():
+                return _failing(number, attempt, error.reason, spending.all, compact=budget.strategy != "none")
+            begin_again(at.try_ + 1)
+        else:
+            break
+    context.exceeded = exceeds(budget, *context.size(plus=_tokens_of(reply)))
     timeout_s = settings.get("approval_timeout_s", surroundings.approval_timeout_s)
-    recorded = _reply(
-        reply, step, context_seq, propose(reply.tool_requests, tools, approval_timeout_s=timeout_s), spending
-    )
+    proposed = propose(reply.tool_requests, tools, approval_timeout_s=timeout_s)
+    recorded = replace(_reply(reply, step, context_seq, proposed, spending), compact=context.exceeded)
     return lambda conversation, now: conversation.record_reply(number, attempt, recorded, now=now)
 
 
-def failing(conversation: Conversation, reason: TurnFailure) -> Decide:
+def failing(conversation: Conversation, reason: TurnFailure, *, compact: bool) -> Decide:
     """Make the decision that ends the open turn as failed."""
     turn = open_turn(conversation)
-    return _failing(turn.number, turn.attempt, reason)
+    return _failing(turn.number, turn.attempt, reason, compact=compact)
 
 
 def open_turn(conversation: Conversation) -> OpenTurn:
@@ -83,8 +101,17 @@ def open_turn(conversation: Conversation) -> OpenTurn:
     return conversation.turn
 
 
-def _failing(turn: int, attempt: int, reason: TurnFailure, usage: Sequence[Usage] | None = None) -> Decide:
-    return lambda conversation, now: conversation.fail_turn(turn, attempt, reason, now=now, usage=usage)
+def _failing(
+    turn: int, attempt: int, reason: TurnFailure, usage: Sequence[Usage] | None = None, *, compact: bool
+) -> Decide:
+    return lambda conversation, now: conversation.fail_turn(
+        turn, attempt, reason, now=now, usage=usage, compact=compact
+    )
+
+
+def _tokens_of(reply: ModelReply) -> int:
+    arguments = [request.arguments for request in reply.tool_requests]
+    return tokens_of([{"content": text_of(reply.content), "calls": arguments}])
 
 
 def _reply(

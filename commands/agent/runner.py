@@ -21,6 +21,7 @@ from commands.agent.spending import Spending
 from commands.agent.stopping import stop
 from commands.agent.tool_dispatch import tool_dispatch
 from commands.log_context import log_with
+from commands.summaries import summary_state
 from domain.errors import Superseded
 from domain.event_store import StoreError
 from domain.owes import AwaitInput, CallModel, CloseTurn, Expire, Owed, RunTools, StartTurn, owes
@@ -143,11 +144,11 @@ class Runner:
         for item in owed:
             match item:
                 case StartTurn():
-                    decisions.append(_start_turn)
+                    decisions.append(partial(_start_turn, await self._summary()))
                 case Expire(calls):
                     decisions.append(partial(_expire, calls))
                 case CloseTurn(reason):
-                    decisions.append(failing(self.session.conversation, reason))
+                    decisions.append(failing(self.session.conversation, reason, compact=self._context.exceeded))
                 case CallModel():
                     self._start(MODEL, self._call_model)
                 case RunTools(calls):
@@ -157,6 +158,17 @@ class Runner:
         for decide in decisions:
             await self._queue.append(decide)
         return bool(decisions)
+
+    async def _summary(self) -> int | None:
+        """Say which summary is in force now: the next turn keeps it to its end."""
+        store = self._surroundings.conversations.store
+        while True:
+            try:
+                return (await summary_state(store, self.session.conversation_id)).to_seq
+            except StoreError as error:
+                if self._abandoned:
+                    raise
+                await out_of_reach(error)
 
     def _call_model(self) -> Coroutine[None, None, Decide]:
         self._spending, self._called_in = Spending(), open_turn(self.session.conversation)
@@ -235,8 +247,8 @@ async def _through_outages(work: Callable[[], Coroutine[None, None, Decide]]) ->
             await out_of_reach(error)
 
 
-def _start_turn(conversation: Conversation, now: datetime) -> None:
-    conversation.start_turn(now=now)
+def _start_turn(summary_to_seq: int | None, conversation: Conversation, now: datetime) -> None:
+    conversation.start_turn(now=now, summary_to_seq=summary_to_seq)
 
 
 def _expire(calls: tuple[str, ...], conversation: Conversation, now: datetime) -> None:

@@ -30,6 +30,14 @@ class ScopeResolver(Protocol):
         ...
 
 
+class Windows(Protocol):
+    """Knows how large models' windows are, without asking anybody."""
+
+    async def window_of(self, model: str) -> int | None:
+        """Return how many tokens a request to the model may have; None for a model that is not known."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """Everything that the agent needs from outside of the conversation that it works on."""
@@ -41,3 +49,10 @@ class Surroundings:
     scopes: ScopeResolver
     default_model: str
     approval_timeout_s: float
+    compaction_model: str | None = None
+    """What summarises where a conversation names no other; None: its own model."""
+    windows: Windows | None = None
+
+    async def window_of(self, model: str) -> int | None:
+        """Return how many tokens a request to the model may have, None where that is not known."""
+        return await self.windows.window_of(model) if self.windows else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from commands.agent.agenda import AgendaUnavailable
 from commands.agent.hold import Hold
 from commands.agent.stopping import stop
+from commands.agent.titles import Titles
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -52,6 +53,7 @@ class Worker:
         self._claiming = asyncio.Lock()
         self._look = asyncio.Event()
         self._nearby: asyncio.Queue[Session] = asyncio.Queue(concurrency)
+        self._titles = Titles(surroundings)
         self._sweep_at = 0.0
         self._stopping = False
 
@@ -68,18 +70,19 @@ class Worker:
     async def run(self) -> None:
         """Work for ever; cancel it to stop: what runs is drained to its next durable event, within ten seconds."""
         self._stopping = False
-        keeping = asyncio.create_task(_again(self._keep_leases), name="leases")
+        keeping = asyncio.create_task(again(self._keep_leases), name="leases")
         looking = [
-            asyncio.create_task(_again(self._follow_nearby), name="hints from nearby"),
-            asyncio.create_task(_again(self._follow_hints), name="hints"),
-            asyncio.create_task(_again(self._follow_agenda), name="agenda"),
-            asyncio.create_task(_again(self._follow_deadlines), name="deadlines"),
+            asyncio.create_task(again(self._follow_nearby), name="hints from nearby"),
+            asyncio.create_task(again(self._follow_hints), name="hints"),
+            asyncio.create_task(again(self._follow_agenda), name="agenda"),
+            asyncio.create_task(again(self._follow_deadlines), name="deadlines"),
         ]
         try:
             await asyncio.wait([keeping, *looking])
         finally:
             self._stopping = True
             await stop(looking)
+            await self._titles.stop()
             await self._drain()
             await stop([keeping])
 
@@ -186,6 +189,8 @@ class Worker:
             if former is not None:
                 await asyncio.wait([former.task])
             await hold.work()
+            if hold.answered is not None and not self._stopping:
+                self._titles.begin(hold.answered)
         finally:
             if self._runs(hold):
                 del self._running[hold.claim.conversation_id]
@@ -230,7 +235,7 @@ class Worker:
             await asyncio.wait(tasks, timeout=within_s)
 
 
-async def _again(follow: Callable[[], Awaitable[None]]) -> NoReturn:
+async def again(follow: Callable[[], Awaitable[None]]) -> NoReturn:
     """Run it for ever: a worker that has stopped looking, and goes on breathing, would be worse than any error."""
     while True:
         try:
