@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from domain.conversation_state import OpenCall, OpenTurn, WaitingMessage
     from domain.scope import Actor
 
-_OF_NO_TURN = (events.UserMsg, events.ConversationChanged, events.ConversationFinished)
+_OF_NO_TURN = (events.UserMsg, events.ConversationChanged, events.ConversationFinished, events.UsageReported)
 _BEGINNING = datetime.fromtimestamp(0, UTC)
 
 

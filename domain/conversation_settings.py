@@ -89,3 +89,5 @@ class ConversationSettings(BaseModel):
     """
     max_tokens_per_turn: int | None = Field(default=None, ge=1)
     """What the model calls of one turn may read and write together before a further one fails it (``budget``)."""
+    titles: bool | None = None
+    """Whether a model names the conversation after its first answer, unless a person has."""

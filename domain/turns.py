@@ -82,6 +82,7 @@ class TurnDecisions(CallDecisions):
                 now=now,
                 actor=SYSTEM,
                 cause=said.event_id,
+                correlation=open_turn.event_id,
                 purpose="turn",
                 turn=turn,
                 usage=list(reply.usage_of_others),
@@ -162,6 +163,21 @@ class TurnDecisions(CallDecisions):
         """End the turn without success; open calls get their error results in the same append."""
         open_turn = self._held(turn, attempt)
         self._close("failed", reason, now=now, actor=open_turn.actor, usage=usage, compact=compact)
+
+    def entitle(self, title: str | None, usage: Usage | None, *, now: datetime) -> None:
+        """Put a title that a model gave, as the system; without one, or at the end, only what asking for it used."""
+        if title is not None and not (self.ended or self.copying):
+            self._trigger(
+                events.ConversationChanged,
+                now=now,
+                actor=SYSTEM,
+                title=title,
+                settings=self.settings,
+                metadata=self.metadata,
+                usage=usage,
+            )
+        elif usage is not None:
+            self._trigger(events.UsageReported, now=now, actor=SYSTEM, purpose="title", usage=[usage])
 
     def report_usage(self, turn: OpenTurn, usage: Sequence[Usage], *, now: datetime) -> None:
         """Record what a model call of a turn used that left no reply, also after the turn or conversation has ended."""

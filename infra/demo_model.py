@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from commands.agent.model import Delta, ModelReply, ToolRequest
 from domain.parts import text_part
+from domain.titles import person_to_be_named
 from domain.usage import Usage
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 MODEL = "demo"
 WORD_DELAY_S = 0.015
+TITLE_WORDS = 6
 LONGEST_ECHO = 300
 """Words; at 15 ms each a longer text would make people wait."""
 
@@ -72,6 +74,8 @@ class DemoModel:
 
 def answer(messages: Sequence[Mapping[str, Any]], offered: set[str | None]) -> tuple[str, list[tuple[str, Any]]]:
     """Return what to say to a conversation, and the tool calls (name, arguments) to make."""
+    if (named := person_to_be_named(messages)) is not None:
+        return " ".join(named.split()[:TITLE_WORDS]), []
     last = max((at for at, message in enumerate(messages) if message.get("role") == "assistant"), default=-1)
     names = {call["id"]: call["function"]["name"] for message in messages for call in message.get("tool_calls") or ()}
     said: list[str] = []

@@ -11,6 +11,7 @@ from commands.agent.runner import Runner
 from commands.log_context import log_with
 from domain.errors import ConversationNotFound, UnknownEventType
 from domain.event_store import StoreError
+from domain.events import TurnEnded
 
 if TYPE_CHECKING:
     from commands.agent.agenda import Agenda, Claim
@@ -50,6 +51,8 @@ class Hold:
         self._session = session if session is not None and session.conversation.turn is None else None
         self._agenda, self._surroundings = agenda, surroundings
         self._runner: Runner | None = None
+        self.answered: Session | None = None
+        """The conversation as it was left, if a turn was completed here."""
         self._letting_go, self._abandoned = deadlines_only, False
         self._pause_s = FOLDED_S if deadlines_only else 0.0
 
@@ -94,6 +97,8 @@ class Hold:
             if self._abandoned:
                 runner.abandon()
             rest = await runner.run()
+            if any(isinstance(event, TurnEnded) and event.outcome == "completed" for event in session.news):
+                self.answered = session
             if rest is not None and await self._finish(rest):
                 return
             if self._letting_go or not (rest or runner.overtaken):

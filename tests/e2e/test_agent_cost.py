@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.model_script import Rule, Step, call, calls, drop, fails, hang, says
-from tests.support.system import of_type, types
+from tests.support.system import Conversation, of_type, system_over, types
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer
-    from tests.support.system import Conversation, System
+    from tests.support.system import System
 
 DEAR, CHEAP = "openai/gpt-4o", "openai/gpt-4o-mini"
 PRICES = {DEAR: (2.5e-6, 10e-6), CHEAP: (0.15e-6, 0.6e-6)}
@@ -133,6 +133,45 @@ async def test_a_turn_that_would_go_on_beyond_its_budget_fails_before_the_next_c
         assert response.status == 200
     await conversation.say("Hello")
     assert of_type(await conversation.turn_ends(3), "turn_ended")[2]["outcome"] == "completed"
+
+
+async def test_c7_a_title_is_given_after_the_first_answer_and_counted(
+    database_url: str, model_server: ModelServer
+) -> None:
+    model_server.rule(Rule(model="gpt-4o-mini", answer=says('"A sum"', usage=told(70, 3))))
+    async with system_over(database_url, model_server, compaction_model=CHEAP) as system:
+        conversation = await system.start("Add", model=DEAR)
+        events = await conversation.until(lambda seen: "conversation_changed" in types(seen))
+        assert events[-1]["data"]["title"] == "A sum"
+        assert events[-1]["metadata"]["actor"]["kind"] == "system"
+
+        turn, title = (await usage_of(conversation))["items"]
+        assert (turn["purpose"], turn["turn"]) == ("turn", 1)
+        assert (title["purpose"], title["turn"], title["model"]) == ("title", None, CHEAP)
+        assert title["cost_usd"] == cost(CHEAP, 70, 3)
+        shown = await system.get(conversation.path)
+        assert (shown["title"], shown["settings"]) == ("A sum", {"model": DEAR})
+        assert shown["usage"]["calls"] == 2
+
+        await conversation.say("Again")
+        await conversation.turn_ends(2)
+        named = await system.post("/v1/conversations", {"title": "Mine", "message": {"content": "Hi"}}, status=201)
+        await Conversation(system, named["conversation_id"]).turn_ends()
+        quiet = await system.start("Hi", titles=False)
+        await quiet.turn_ends()
+        assert [one.body["model"] for one in model_server.received].count("gpt-4o-mini") == 1
+
+
+async def test_a_title_that_fails_harms_nothing(database_url: str, model_server: ModelServer) -> None:
+    model_server.rule(Rule(model="gpt-4o-mini", answer=fails(400, type="invalid_request_error")))
+    async with system_over(database_url, model_server, compaction_model=CHEAP) as system:
+        conversation = await system.start("Hello")
+        await conversation.turn_ends()
+        await model_server.requests(2)
+        await conversation.say("Again")
+        events = await conversation.turn_ends(2)
+        assert {"conversation_changed", "usage_reported"}.isdisjoint(types(events))
+        assert [ended["outcome"] for ended in of_type(events, "turn_ended")] == ["completed"] * 2
 
 
 async def test_budgets_that_allow_nothing_are_refused(system: System) -> None:
