@@ -55,7 +55,15 @@ class SummaryRevoked(ConversationEvent):
     to_seq: int
 
 
+class SummaryFailed(ConversationEvent):
+    """A summary was asked for in vain: it was refused, or another one was first. This is what it used."""
+
+    wire_type = "summary_failed"
+
+    usage: list[Usage]
+
+
 SUMMARY_EVENT_TYPES: dict[str, type[ConversationEvent]] = {
-    event.wire_type: event for event in (SummaryRequested, SummaryRecorded, SummaryRevoked)
+    event.wire_type: event for event in (SummaryRequested, SummaryRecorded, SummaryRevoked, SummaryFailed)
 }
 """Wire type → event class."""

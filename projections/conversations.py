@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from domain.errors import ConversationNotFound, InvalidInput
+from domain.events import EVENT_TYPES
 from projections.open_state import keep_state, load_state, only_awaits, owed_at_any_time
 from projections.paging import Page, checked_limit, decode_cursor, encode_cursor, read_time
 from projections.projection import Projection, Row, Rows
@@ -27,13 +28,24 @@ STATUSES = ("active", "suspended", "idle", "ended")
 
 
 def fold(rows: Rows, events: Sequence[Event]) -> None:
-    """Follow the conversation; `fsm_state` is written at each event after which it is idle or awaits input only."""
+    """Follow the conversation; `fsm_state` is written at each event after which it is idle or awaits input only.
+
+    Of its summaries nothing but their usage is of interest.
+    """
     row = dict(rows.get() or _new())
-    conversation = load_state(rows.conversation_id, row["state"])
+    for event in events:
+        row["usage"] = total(reports(event), row["usage"])
+    if own := [event for event in events if event.type in EVENT_TYPES]:
+        _follow(row, rows.conversation_id, own)
+    if "first_position" in row:
+        rows.put(row)
+
+
+def _follow(row: Row, conversation_id: UUID, events: Sequence[Event]) -> None:
+    conversation = load_state(conversation_id, row["state"])
     for event in events:
         conversation.evolve(event.decoded)
         _describe(row, event)
-        row["usage"] = total(reports(event), row["usage"])
         owed = owed_at_any_time(conversation)
         if not owed or only_awaits(owed):
             row["fsm_state"] = _fsm_state(conversation, event.seq)
@@ -42,7 +54,6 @@ def fold(rows: Rows, events: Sequence[Event]) -> None:
     row.setdefault("first_position", events[0].position)
     row["last_position"] = events[-1].position
     row["state"] = keep_state(conversation)
-    rows.put(row)
 
 
 def _new() -> Row:
@@ -96,7 +107,7 @@ def _fsm_state(conversation: Conversation, seq: int) -> dict[str, Any]:
 
 CONVERSATIONS = Projection(
     name="conversations",
-    version=2,
+    version=3,
     columns={
         "tenant": "text not null",
         "owner": "text not null",
@@ -114,6 +125,7 @@ CONVERSATIONS = Projection(
         "updated_at": "timestamptz not null",
         "state": "json",
     },
+    streams="both",
     fold=fold,
     indexes=(
         "(tenant, updated_at, conversation_id)",

@@ -44,6 +44,11 @@ def reports(event: Event) -> Iterator[Report]:
         case "usage_reported":
             for usage in data["usage"]:
                 yield _report(data["purpose"], data.get("turn"), usage, None)
+        case "summary_recorded":
+            yield _report("compaction", None, data["usage"], data.get("model"))
+        case "summary_failed":
+            for usage in data["usage"]:
+                yield _report("compaction", None, usage, None)
         case "conversation_changed":
             yield _report("title", None, data["usage"], None)
 
@@ -80,7 +85,7 @@ def _report(purpose: str, turn: int | None, usage: dict[str, Any], model: str | 
 
 
 def fold(rows: Rows, events: Sequence[Event]) -> None:
-    """Keep each report."""
+    """Keep each report; `seq` counts compactions in the stream of summaries, all else in the conversation's own."""
     for event in events:
         for n, report in enumerate(reports(event)):
             rows.put({"seq": event.seq, "n": n, **report._asdict()})
@@ -88,11 +93,11 @@ def fold(rows: Rows, events: Sequence[Event]) -> None:
 
 USAGE = Projection(
     name="usage",
-    version=1,
+    version=2,
     columns={
+        "purpose": "text not null",
         "seq": "int not null",
         "n": "int not null",
-        "purpose": "text not null",
         "turn": "int",
         "model": "text",
         "calls": "int not null",
@@ -101,19 +106,20 @@ USAGE = Projection(
         "cached_tokens": "bigint not null",
         "cost_usd": "float8",
     },
-    key=("seq", "n"),
+    streams="both",
+    key=("seq", "n", "purpose"),
     open_while=NEVER,
     fold=fold,
 )
 
 BY_TURN = """
 select purpose, turn, model, calls, input_tokens, output_tokens, cached_tokens, cost_usd
-from usage where conversation_id = %s order by seq, n
+from usage where conversation_id = %s order by purpose = 'compaction', seq, n
 """
 
 
 async def usage_of(connection: AsyncConnection, scope: Scope, conversation_id: UUID) -> dict[str, Any]:
-    """Return ``{items, total}``: per turn, purpose and model in the order of the log, and over all.
+    """Return ``{items, total}``: per turn, purpose and model, compactions last, and over all.
 
     Raises `ConversationNotFound`.
     """

@@ -20,7 +20,7 @@ from domain.parts import text_of
 from domain.scope import SYSTEM
 from domain.summaries import event
 from domain.summarising import Refused, llm_content, request_messages, window_content
-from domain.summary_events import SUMMARY_VERSION, SummaryRecorded
+from domain.summary_events import SUMMARY_VERSION, SummaryFailed, SummaryRecorded
 from domain.wire import encode, summary_stream_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from commands.agent.surroundings import Decide, Surroundings
     from commands.session import Session
     from domain.compaction import Budget, Cut
+    from domain.events import ConversationEvent
     from domain.summaries import SummaryState
 
 logger = logging.getLogger(__name__)
@@ -90,10 +91,16 @@ async def compact_once(
         )
         if part is None:
             return None
-        recorded = await _summary(conversation_id, surroundings, part, budget, summariser, most)
+        spending = Spending()
+        try:
+            recorded = await _summary(conversation_id, surroundings, part, budget, summariser, most, spending)
+        except (ModelError, Refused):
+            await _report(surroundings, state, conversation_id, spending)
+            raise
         if await _append(surroundings, state, recorded):
             logger.info("summarised up to event %d", part.to_seq, extra={"action": "conversation_compacted"})
             return part.to_seq
+        await _report(surroundings, state, conversation_id, spending)
 
 
 async def make_room(session: Session, surroundings: Surroundings, context: ModelContext) -> Decide | None:
@@ -118,9 +125,14 @@ async def make_room(session: Session, surroundings: Surroundings, context: Model
 
 
 async def _summary(
-    conversation_id: UUID, surroundings: Surroundings, part: Cut, budget: Budget, summariser: str, most: int
+    conversation_id: UUID,
+    surroundings: Surroundings,
+    part: Cut,
+    budget: Budget,
+    summariser: str,
+    most: int,
+    spending: Spending,
 ) -> SummaryRecorded:
-    spending = Spending()
     model: str | None = None
     if budget.strategy == "window":
         content = window_content(part)
@@ -157,8 +169,20 @@ async def _summary(
     return recorded
 
 
-async def _append(surroundings: Surroundings, judged: SummaryState, recorded: SummaryRecorded) -> bool:
-    """Append a summary to the stream that it was judged by; False if another one was recorded or revoked meanwhile."""
+async def _report(surroundings: Surroundings, judged: SummaryState, conversation_id: UUID, spending: Spending) -> None:
+    """Record what a summary used that came to nothing."""
+    if spending.all:
+        now = surroundings.conversations.clock.now()
+        await _append(
+            surroundings, judged, event(SummaryFailed, conversation_id, now=now, actor=SYSTEM, usage=spending.all)
+        )
+
+
+async def _append(surroundings: Surroundings, judged: SummaryState, recorded: ConversationEvent) -> bool:
+    """Append to the stream that a summary was judged by; False if another one was recorded or revoked meanwhile.
+
+    That one failed may be told at any time.
+    """
     store, stream = surroundings.conversations.store, summary_stream_of(recorded.originator_id)
     record, seq = encode(recorded), judged.seq
     while True:
@@ -166,7 +190,7 @@ async def _append(surroundings: Surroundings, judged: SummaryState, recorded: Su
             await store.append(stream, [record], seq)
         except StreamMoved:
             state = await summary_state(store, recorded.originator_id)
-            if state.latest != judged.latest:
+            if state.latest != judged.latest and not isinstance(recorded, SummaryFailed):
                 logger.info("another summary was first", extra={"action": "summary_superseded"})
                 return False
             seq = state.seq  # requests alone came between, which this answers

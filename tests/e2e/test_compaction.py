@@ -39,3 +39,12 @@ async def test_c3_a_turn_over_budget_is_followed_by_a_summary_that_the_next_turn
     assert of_type(events, "turn_started")[-1]["summary_to_seq"]
     last = model_server.received[-1].body["messages"]
     assert "The code is 4711." in json.dumps(last)
+
+    position = (await conversation.events())[-1]["position"]
+    usage = await system.get(f"{conversation.path}/usage?min_position={position}")
+    spent = [item for item in usage["items"] if item["purpose"] == "compaction"]
+    assert [(item["turn"], item["model"], item["input_tokens"] > 0) for item in spent] == [
+        (None, "openai/scripted", True)
+    ]
+    assert usage["total"] == (await system.get(conversation.path))["usage"]
+    assert usage["total"]["calls"] == len(model_server.received)

@@ -12,6 +12,8 @@ import pytest
 from domain.usage import Usage
 from domain.wire import CommandMark, dumps, encode
 from projections.commands import COMMANDS
+from projections.conversations import CONVERSATIONS
+from projections.testing import given as given_events
 from projections.tool_calls import TOOL_CALLS
 from projections.usage import USAGE
 from tests.support.given import (
@@ -125,6 +127,24 @@ def test_c7_each_report_of_usage_is_a_row_with_its_purpose_and_turn() -> None:
         {"seq": 8, "n": 0, "purpose": "turn", "turn": 1, "cost_usd": 0.25},
         {"seq": 8, "n": 1, "purpose": "turn", "turn": 1, "model": "other"},
     )
+
+
+def test_c7_compactions_are_reported_by_the_stream_of_summaries() -> None:
+    used = {"model": "cheap", "input_tokens": 9, "cost_usd": 0.5}
+    summary = {"from_seq": 1, "to_seq": 4, "content": "S", "version": 1, "strategy": "llm", "tokens_before": 9}
+    log = given_events(
+        ("conversation_started", {"tenant": "acme", "owner": "ada"}),
+        ("summary_requested", {}),
+        ("summary_failed", {"usage": [used]}),
+        ("summary_recorded", {**summary, "context_seq": 4, "model": "cheap", "usage": used}),
+        ("summary_recorded", {**summary, "context_seq": 4, "strategy": "window"}),
+    )
+    log.project(USAGE).then(
+        {"purpose": "compaction", "seq": 2, "n": 0, "turn": None, "model": "cheap", "input_tokens": 9},
+        {"purpose": "compaction", "seq": 3, "n": 0, "turn": None, "model": "cheap", "cost_usd": 0.5},
+    )
+    (row,) = log.project(CONVERSATIONS).rows
+    assert (row["usage"]["calls"], row["usage"]["cost_usd"], row["last_seq"], row["last_position"]) == (2, 1.0, 1, 1)
 
 
 def test_usage_was_counted_where_a_forks_copies_came_from() -> None:
