@@ -18,6 +18,7 @@ from domain.tokens import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from commands.agent.model import Delta, ModelReply
     from commands.agent.model_context import ModelContext
@@ -75,7 +76,7 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
                 return _failing(number, attempt, error.reason, spending.all, compact=context.exceeded)
             decided = await make_room(session, surroundings, context)
             if decided is not None:
-                return decided
+                return _and_reports(decided, turn, spending.all)
             if not context.leave_out_more():
                 return _failing(number, attempt, error.reason, spending.all, compact=budget.strategy != "none")
             begin_again(at.try_ + 1)
@@ -99,6 +100,15 @@ def open_turn(conversation: Conversation) -> OpenTurn:
     if conversation.turn is None:
         raise Superseded("the turn has ended")
     return conversation.turn
+
+
+def _and_reports(decided: Decide, turn: OpenTurn, usage: Sequence[Usage]) -> Decide:
+    def decide(conversation: Conversation, now: datetime) -> None:
+        decided(conversation, now)
+        if usage:
+            conversation.report_usage(turn, usage, now=now)
+
+    return decide
 
 
 def _failing(
