@@ -19,9 +19,9 @@ from projections.rebuild.run import rebuild
 from projections.schema import ensure_schema
 from tests.support.given import asked, claimed, closed, history, said, started, stored
 from tests.support.projecting import interleaved
-from tests.support.random_log import random_log
+from tests.support.random_log import random_log, with_summaries
 from tests.support.read_side import ReadSide, open_read_side
-from tests.support.rebuilding import assert_as_folded, assert_no_trace, differences, workshop
+from tests.support.rebuilding import assert_as_folded, assert_no_trace, delete_both, differences, workshop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -41,7 +41,7 @@ async def read_side(database_url: str) -> AsyncIterator[ReadSide]:
 
 def some_log(seed: int, conversations: int = 12) -> list[StoredEvent]:
     chance = random.Random(seed)
-    return interleaved([random_log(chance) for _ in range(conversations)], chance)
+    return interleaved([with_summaries(random_log(chance), chance) for _ in range(conversations)], chance)
 
 
 async def test_r4_a_rebuild_while_events_come_in_makes_what_live_projection_makes(
@@ -71,7 +71,7 @@ async def test_r4_a_planted_row_is_found_by_verify_and_gone_after_a_rebuild(read
         )
         [found] = await differences(read_side)
         assert found.startswith("usage[conversation_id=")
-        assert found.endswith("seq=1, n=0]: the log says no such row, the table has one")
+        assert found.endswith("seq=1, n=0, purpose=turn]: the log says no such row, the table has one")
         await rebuild(workshop(read_side), PROJECTIONS)
         assert await differences(read_side) == []
 
@@ -154,8 +154,8 @@ async def test_p3_a_conversation_that_was_deleted_stays_away(read_side: ReadSide
     log = some_log(5, 3)
     async with read_side.projecting():
         await read_side.append(log)
-        for stream in (log[0].stream, log[-1].stream):
-            await read_side.store.delete(stream)
+        for event in (log[0], log[-1]):
+            await delete_both(read_side.store, event.stream)
         await read_side.reached(await read_side.store.head())
         await rebuild(workshop(read_side), PROJECTIONS)
         assert await differences(read_side) == []

@@ -19,9 +19,9 @@ from projections.rebuild.run import rebuild
 from projections.schema import ensure_schema
 from tests.support.eventstoredb import Double
 from tests.support.projecting import interleaved
-from tests.support.random_log import random_log
+from tests.support.random_log import random_log, with_summaries
 from tests.support.read_side import ReadSide
-from tests.support.rebuilding import assert_as_folded, assert_no_trace, differences, workshop
+from tests.support.rebuilding import assert_as_folded, assert_no_trace, delete_both, differences, workshop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -53,10 +53,10 @@ async def test_r4_what_a_staged_log_makes_is_what_live_projection_makes(
 ) -> None:
     monkeypatch.setattr(run, "SLICE_EVENTS", 50)
     chance = random.Random(11)
-    logs = [random_log(chance) for _ in range(6)]
+    logs = [with_summaries(random_log(chance), chance) for _ in range(6)]
     async with read_side.projecting():
         await read_side.append(interleaved(logs, chance))
-        await read_side.store.delete(logs[0][0].stream)
+        await delete_both(read_side.store, logs[0][0].stream)
         await read_side.reached(await read_side.store.head())
         assert await differences(read_side) == []
         await rebuild(workshop(read_side), PROJECTIONS)

@@ -13,8 +13,10 @@ from domain.event_store import StoredEvent
 from domain.owes import AwaitInput, CallModel, CloseTurn, Expire, RunTools, StartTurn, owes
 from domain.parts import Part, text_part
 from domain.scope import Actor
+from domain.summaries import event as summary_event
+from domain.summary_events import SummaryRecorded, SummaryRequested, SummaryRevoked
 from domain.usage import Usage
-from domain.wire import CommandMark, encode, stream_of
+from domain.wire import CommandMark, conversation_of, encode, stream_of, summary_stream_of
 from tests.support.given import NOW
 
 if TYPE_CHECKING:
@@ -39,6 +41,32 @@ WAITS = (0, 1, 1, 1, 70 * 60)
 def random_log(chance: random.Random, *, steps: int = 40) -> list[StoredEvent]:
     """Make the log of one conversation by about so many commands; positions are its seqs."""
     return RandomConversation(chance).live(steps)
+
+
+def with_summaries(log: list[StoredEvent], chance: random.Random, *, count: int = 5) -> list[StoredEvent]:
+    """Put events of the sibling stream among those of a conversation, after its first."""
+    one = conversation_of(log[0].stream)
+    assert one is not None
+    both = list(log)
+    at = sorted(chance.randrange(1, len(both) + 1) for _ in range(count))
+    live: list[int] = []
+    for seq, index in enumerate(at, 1):
+        before = both[: index + seq - 1]
+        newest = max(event.seq for event in before if event.stream == log[0].stream)
+        kind = chance.choice((SummaryRequested, SummaryRecorded, SummaryRecorded, SummaryRevoked))
+        fields: dict[str, Any] = {}
+        if kind is SummaryRevoked:
+            fields = {"to_seq": chance.choice(live or [1])}
+            live = [to_seq for to_seq in live if to_seq < fields["to_seq"]]
+        elif kind is SummaryRecorded:
+            fields = {"from_seq": 1, "to_seq": newest, "content": chance.choice(UGLY), "version": 1, "strategy": "llm"}
+            fields |= {"tokens_before": 9, "based_on": live[-1] if live else None, "context_seq": newest}
+            fields |= {"usage": Usage(model="m", input_tokens=seq)}
+            live.append(newest)
+        new = encode(summary_event(kind, one, now=NOW, actor=PEOPLE[0], **fields))
+        stored = StoredEvent(summary_stream_of(one), seq, seq, new.event_id, new.type, new.data, new.metadata)
+        both.insert(index + seq - 1, stored)
+    return both
 
 
 class RandomConversation:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from domain.events import EVENT_TYPES, ConversationEvent
+from domain.events import ConversationEvent
+from domain.wire import ALL_TYPES
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("domain", "commands", "projections", "infra", "api")
@@ -60,11 +61,11 @@ def test_no_other_distribution_owns_a_name_of_ours() -> None:
 def test_every_event_names_its_wire_type_itself_and_each_another() -> None:
     own = ConversationEvent.__subclasses__()
     assert all("wire_type" in vars(one) for one in own)
-    assert {one.wire_type: one for one in own} == EVENT_TYPES
-    assert len(own) == len(EVENT_TYPES)
+    assert {one.wire_type: one for one in own} == ALL_TYPES
+    assert len(own) == len(ALL_TYPES)
 
 
-@pytest.mark.parametrize("event_type", EVENT_TYPES.values(), ids=EVENT_TYPES)
+@pytest.mark.parametrize("event_type", ALL_TYPES.values(), ids=ALL_TYPES)
 def test_l9_yesterdays_fact_loads_for_an_event_checks_types_alone(event_type: type[ConversationEvent]) -> None:
     validators = event_type.__pydantic_decorators__
     assert not any((validators.field_validators, validators.model_validators, validators.root_validators))

@@ -25,6 +25,7 @@ def test_the_defaults_are_those_that_are_documented() -> None:
         "REJOINDER_EVENT_STORE": "postgres",
         "REJOINDER_STREAM_PREFIX": "",
         "REJOINDER_MODEL": "demo",
+        "REJOINDER_COMPACTION_MODEL": None,
         "REJOINDER_MODEL_API_BASE": None,
         "REJOINDER_MODEL_API_KEY": None,
         "REJOINDER_TOOLS": [],
