@@ -55,8 +55,12 @@ def budget_of(settings: Mapping[str, Any], window: int | None) -> Budget:
 
 
 def exceeds(budget: Budget, tokens: int, turn_tokens: int) -> bool:
-    """Say whether a conversation is too large after a turn: another one like it shall find room, up to a tenth."""
-    return budget.strategy != "none" and tokens + min(turn_tokens, budget.tokens // 10) > budget.tokens
+    """Say whether a conversation is too large after a turn, given its size and that of the turn.
+
+    The next turn is to find room within the budget: a tenth of it, or as much as the turn took, up to a quarter.
+    """
+    room = max(budget.tokens // 10, min(turn_tokens, budget.tokens // 4))
+    return budget.strategy != "none" and tokens + room > budget.tokens
 
 
 @dataclass(frozen=True, slots=True)

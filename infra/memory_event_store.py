@@ -58,10 +58,12 @@ class MemoryEventStore:
         """Return the events with ``after < seq < before``, ascending."""
         if stream in self._deleted:
             return []
-        events = [event for event in self._stream(stream, after) if before is None or event.seq < before]
-        if limit is None or limit >= len(events):
-            return events
-        return events[:limit] if first else events[len(events) - limit :]
+        last = self._version(stream) if before is None else min(before - 1, self._version(stream))
+        if limit is not None and first:
+            last = min(last, after + limit)
+        elif limit is not None:
+            after = max(after, last - limit)
+        return self._stream(stream, after, last)
 
     async def read_all(self, after_position: int, *, limit: int, prefixes: Sequence[str] = ()) -> list[StoredEvent]:
         """Return up to `limit` events with a greater position, ascending, of streams that begin with a prefix."""
@@ -112,8 +114,8 @@ class MemoryEventStore:
         newest = self._recorder.select_events(stream, desc=True, limit=1)
         return newest[0].originator_version if newest else 0
 
-    def _stream(self, stream: str, after: int) -> list[StoredEvent]:
-        return [_stored(event) for event in self._recorder.select_events(stream, gt=after)]
+    def _stream(self, stream: str, after: int, last: int | None = None) -> list[StoredEvent]:
+        return [_stored(event) for event in self._recorder.select_events(stream, gt=after, lte=last)]
 
     def _is_there(self, event: StoredEvent) -> bool:
         return event.stream not in self._deleted or event.type == STREAM_DELETED

@@ -78,8 +78,6 @@ async def test_killed_while_the_summary_is_written_another_worker_makes_it_and_n
     async with workers.one():
         await conversation.say("meanwhile?")
         await conversation.turn_ends(4)
-            "the claim of the dead is not over yet, and the turn was not delayed"
-        )
         await expire(workers)
         [summary] = await summarised(conversation)
         await settled(workers)
