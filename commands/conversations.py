@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic_core import from_json
 
@@ -27,8 +27,13 @@ if TYPE_CHECKING:
 
     Decide = Callable[[Conversation, datetime], dict[str, Any]]
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
 PAGE = 64
 _REMEMBERED = 10_000
+_SETTINGS_REMEMBERED = 256
+"""They may be large."""
 
 
 class Belongs(NamedTuple):
@@ -49,8 +54,9 @@ class Conversations:
     def __init__(self, store: EventStore, clock: Clock, receipts: Receipts, waker: Waker) -> None:
         self.store, self.clock = store, clock
         self._receipts, self._waker = receipts, waker
-        self.nearby: Callable[[Session], None] | None = None
-        """A worker of this process, to whom a hint is given without a way through the database."""
+        self.nearby: Callable[[Session], bool] | None = None
+        """A worker of this process, to whom a hint is given without a way through the database, if it takes it."""
+        self._settings: OrderedDict[tuple[UUID, int], ConversationStarted | ConversationChanged] = OrderedDict()
         self._owners: OrderedDict[UUID, Belongs] = OrderedDict()
 
     async def authorise(
@@ -99,10 +105,10 @@ class Conversations:
 
     async def wake(self, session: Session) -> None:
         """Hint to the workers that a conversation owes something now; a worker in this process gets the session."""
-        if any(not isinstance(owed, AwaitInput) for owed in owes(session.conversation, self.clock.now())):
-            if self.nearby is not None:
-                self.nearby(session)
-            await self._waker.wake(session.conversation_id)
+        owed = owes(session.conversation, self.clock.now())
+        if all(isinstance(item, AwaitInput) for item in owed) or (self.nearby is not None and self.nearby(session)):
+            return
+        await self._waker.wake(session.conversation_id)
 
     async def _known(
         self, conversation_id: UUID, newest: list[StoredEvent], context: CommandContext
@@ -133,12 +139,18 @@ class Conversations:
         turn = decode(started)
         assert isinstance(turn, TurnStarted)
         conversation.tenant, conversation.owner = await self._belongs(conversation.id)
-        seq = turn.settings_seq
-        for stored in await self.store.read(stream_of(conversation.id), after=seq - 1, before=seq + 1):
-            event = decode(stored)
-            if isinstance(event, (ConversationStarted, ConversationChanged)):
-                conversation.settings, conversation.metadata = event.settings, event.metadata
-                conversation.settings_seq = seq
+        if (event := await self._settings_at(conversation.id, turn.settings_seq)) is not None:
+            conversation.settings, conversation.metadata = event.settings, event.metadata
+            conversation.settings_seq = event.seq
+
+    async def _settings_at(self, conversation_id: UUID, seq: int) -> ConversationStarted | ConversationChanged | None:
+        """Return the event of that seq, which puts settings and metadata in force; the newest ones are remembered."""
+        place = conversation_id, seq
+        if place not in self._settings:
+            for stored in await self.store.read(stream_of(conversation_id), after=seq - 1, before=seq + 1):
+                if isinstance(event := decode(stored), (ConversationStarted, ConversationChanged)):
+                    _remember(self._settings, place, event, _SETTINGS_REMEMBERED)
+        return self._settings.get(place)
 
     async def _belongs(self, conversation_id: UUID) -> Belongs:
         if conversation_id not in self._owners:
@@ -146,11 +158,15 @@ class Conversations:
             started = decode(first[0]) if first else None
             if not isinstance(started, ConversationStarted):
                 raise ConversationNotFound("no such conversation")
-            self._owners[conversation_id] = Belongs(started.tenant, started.owner)
-            if len(self._owners) > _REMEMBERED:
-                self._owners.popitem(last=False)
+            _remember(self._owners, conversation_id, Belongs(started.tenant, started.owner), _REMEMBERED)
         self._owners.move_to_end(conversation_id)
         return self._owners[conversation_id]
+
+
+def _remember(known: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
+    known[key] = value
+    if len(known) > most:
+        known.popitem(last=False)
 
 
 def mark_of(context: CommandContext, answer: dict[str, Any]) -> CommandMark:

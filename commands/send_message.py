@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from commands.ports import NOTHING_SAID
 from domain.conversation_settings import WhenBusy
 from domain.decisions import Message
 from domain.parts import Part, text_part
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from commands.context import CommandContext, Receipt
     from commands.conversations import Conversations
-    from commands.ports import Partials
+    from commands.ports import Partial, Partials
     from domain.conversation import Conversation
 
 
@@ -95,13 +94,23 @@ async def send_message(
 
     Raises `ConversationBusy` (``reject``), `ConversationEnded`, `TooLarge`, and what `Conversations.execute` raises.
     """
-    may_interrupt = body.when_busy in (None, "interrupt")
-    partial = await partials.partial(conversation_id) if may_interrupt else NOTHING_SAID
+    partial: Partial | None = None
 
     def decide(conversation: Conversation, now: datetime) -> dict[str, Any]:
         when_busy = body.when_busy or conversation.settings.get("when_busy") or "enqueue"
+        if when_busy == "interrupt" and conversation.turn is not None and partial is None:
+            raise _Interrupts
         message = body.message(context.command_id, when_busy)
-        conversation.send_message(message, now=now, actor=context.scope.actor, partial_text=partial.of(conversation))
+        said = partial.of(conversation) if partial else None
+        conversation.send_message(message, now=now, actor=context.scope.actor, partial_text=said)
         return {"message_id": message.message_id, "queued": conversation.queued}
 
-    return await conversations.execute(conversation_id, context, decide)
+    try:
+        return await conversations.execute(conversation_id, context, decide)
+    except _Interrupts:
+        partial = await partials.partial(conversation_id)
+        return await conversations.execute(conversation_id, context, decide)
+
+
+class _Interrupts(Exception):
+    """What the interrupted reply has said is needed."""

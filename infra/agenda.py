@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Literal, LiteralString
 from uuid import UUID, uuid4
@@ -33,6 +34,8 @@ MOST_PAUSES = 15
 """What fails again and again is tried again after one pause, two, three, … but never more than so many."""
 ANSWER_S = 8.0
 """What comes later comes after the lease's end, and is worth nothing."""
+SOON_S = 5.0
+"""Workers look at least so often: what is announced for later than that, such as the end of a lease, wakes nobody."""
 HINT_S = 1.0
 """A hint that takes longer is given up: a command is not answered before."""
 
@@ -171,7 +174,12 @@ class PostgresAgenda:
         channels = [f"{AGENDA} {self._kind}", *([WAKE] if self._kind == "turn" else [])]
         async with aclosing(self._database.listen(channels)) as notifications:
             async for notification in notifications:
-                yield _conversation(notification.payload) if notification and notification.channel == WAKE else None
+                if notification is None:
+                    yield None
+                elif notification.channel == WAKE:
+                    yield _conversation(notification.payload)
+                elif _is_soon(notification.payload):
+                    yield None
 
     async def _claim(self, statement: LiteralString, limit: int) -> list[Claim]:
         token = uuid4()
@@ -205,6 +213,14 @@ class PostgresWaker:
 
 def _claim(token: UUID, conversation_id: UUID, strikes: int, seq: int) -> Claim:
     return Claim(conversation_id, token, takeover=strikes > 0, strikes=strikes, seq=seq)
+
+
+def _is_soon(payload: str) -> bool:
+    """Say whether somebody should look for an announced time; by a wrong clock it is noticed at the next look."""
+    try:
+        return float(payload) < time.time() + SOON_S
+    except ValueError:
+        return True
 
 
 def _conversation(payload: str) -> UUID | None:

@@ -1,4 +1,4 @@
-"""The messages of the next model request, kept from call to call while one runner works on a conversation."""
+"""The messages of the next model request, kept from call to call, and by one runner for the next."""
 
 from __future__ import annotations
 
@@ -48,6 +48,15 @@ class ModelContext:
         self.result_bytes: int | None = None
         self.leave_out = 0
         self.exceeded = False
+
+    @property
+    def events(self) -> int:
+        """How many events are kept."""
+        return len(self._events)
+
+    def go_on(self, session: Session) -> None:
+        """Follow another session of the same conversation, which knows the log at least as far."""
+        self._session, self.exceeded = session, False
 
     async def refresh(self) -> int:
         """Take in the log as it is now; returns the seq up to which `messages` see it."""

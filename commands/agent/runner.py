@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from commands.agent.append_queue import STORE_PAUSE_S, AppendQueue, out_of_reach
-from commands.agent.model_context import ModelContext
 from commands.agent.model_step import failing, model_step, open_turn
 from commands.agent.spending import Spending
 from commands.agent.stopping import stop
@@ -63,7 +62,7 @@ class Runner:
         self._stirred = asyncio.Event()
         self._news: deque[tuple[StoredEvent, ...]] = deque()
         self._queue = AppendQueue(session, self._stirred.set)
-        self._context = ModelContext(surroundings.conversations.store, session)
+        self._context = surroundings.contexts.take(session)
         self._tasks: dict[str, asyncio.Task[Decide]] = {}
         self._spending = Spending()
         self._called_in: OpenTurn | None = None
@@ -101,7 +100,9 @@ class Runner:
         try:
             if self._taking_over:
                 await self._take_over()
-            return await self._work()
+            rest = await self._work()
+            self._surroundings.contexts.keep(self.session.conversation_id, self._context)
+            return rest
         finally:
             self._cut_off = any(key != MODEL for key in self._tasks)  # threads of theirs may run on
             self._queue.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from commands.agent.contexts import ModelContexts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -52,6 +54,11 @@ class Surroundings:
     compaction_model: str | None = None
     """What summarises where a conversation names no other; None: its own model."""
     windows: Windows | None = None
+    contexts: ModelContexts = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing kept of any conversation."""
+        object.__setattr__(self, "contexts", ModelContexts(self.conversations.store))
 
     async def window_of(self, model: str) -> int | None:
         """Return how many tokens a request to the model may have, None where that is not known."""

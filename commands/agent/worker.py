@@ -52,7 +52,7 @@ class Worker:
         self._claims: set[asyncio.Task[list[Claim]]] = set()
         self._claiming = asyncio.Lock()
         self._look = asyncio.Event()
-        self._nearby: asyncio.Queue[Session] = asyncio.Queue(concurrency)
+        self._nearby: asyncio.Queue[Session] = asyncio.Queue()
         self._titles = Titles(surroundings)
         self._sweep_at = 0.0
         self._stopping = False
@@ -62,10 +62,15 @@ class Worker:
         """How many conversations are being worked on."""
         return len(self._running)
 
-    def hint(self, session: Session) -> None:
-        """Take a conversation that owes something, from somebody in this process who needs it no longer."""
-        with suppress(asyncio.QueueFull):  # the hint through the database comes too
-            self._nearby.put_nowait(session)
+    def hint(self, session: Session) -> bool:
+        """Take a conversation that owes something, from somebody in this process who needs it no longer.
+
+        False if it had better be hinted to all workers, because this one has no free slot.
+        """
+        if self._stopping or self.running + self._nearby.qsize() >= self._concurrency:
+            return False
+        self._nearby.put_nowait(session)
+        return True
 
     async def run(self) -> None:
         """Work for ever; cancel it to stop: what runs is drained to its next durable event, within ten seconds."""
@@ -192,9 +197,10 @@ class Worker:
             if hold.answered is not None and not self._stopping:
                 self._titles.begin(hold.answered)
         finally:
+            if self.running >= self._concurrency:  # there may be more that is due than there were free slots
+                self._look.set()
             if self._runs(hold):
                 del self._running[hold.claim.conversation_id]
-            self._look.set()
 
     def _runs(self, hold: Hold) -> bool:
         running = self._running.get(hold.claim.conversation_id)

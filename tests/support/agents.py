@@ -210,6 +210,8 @@ class MemoryAgenda:
                 return False
             row.seen_seq, row.seen_due, row.claimed_by, row.hold_until, row.strikes = seq, due_at, None, None, 0
             self.finished.append((claim.conversation_id, seq, due_at))
+            if due_at is not None:
+                self.hint(None)
             return True
 
     async def release(self, claim: Claim, *, pause_s: float, failed: bool) -> None:
