@@ -21,6 +21,8 @@ DEFAULT_WINDOW = 128_000
 WINDOW_SHARE = 0.75
 """Of a model's window is the default budget: tools, hooks, the reply and errors of the estimate need the rest."""
 KEEP_RECENT = 20_000
+SUMMARY_SHARE, LONGEST_SUMMARY = 0.25, 8_000
+"""So much of the budget may a summary take, and so many tokens at most."""
 RESULT_SHARE = 0.25
 """So much of the budget may one tool result take."""
 LARGEST_RESULT = 64 * 1024
@@ -37,6 +39,7 @@ class Budget:
     tokens: int
     keep_recent: int
     result_bytes: int
+    summary_tokens: int
     model: str | None = None
 
 
@@ -50,6 +53,7 @@ def budget_of(settings: Mapping[str, Any], window: int | None) -> Budget:
         tokens,
         min(KEEP_RECENT if keep is None else keep, tokens // 2),
         min(LARGEST_RESULT, max(2_000, int(RESULT_SHARE * tokens * BYTES_PER_TOKEN))),
+        min(LONGEST_SUMMARY, int(SUMMARY_SHARE * tokens)),
         given.get("model"),
     )
 

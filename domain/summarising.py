@@ -38,7 +38,8 @@ Each with its reason.
 Facts, names, numbers, identifiers, preferences and open questions that must not be lost, word for word where that \
 matters.
 
-Be brief: no pleasantries, nothing twice, nothing that did not happen. If there is a previous summary, update it: keep \
+Be brief, half a page at most where that is possible: no pleasantries, nothing twice, nothing that did not happen. \
+If there is a previous summary, update it: keep \
 what still holds, move what is done, drop what is obsolete. List no files: that is done elsewhere."""
 WINDOW_MARK = "[The messages up to event {to_seq} were dropped to save space. Ask for what is missing.]"
 RESULT_CHARACTERS, ARGUMENT_CHARACTERS = 2_000, 1_000
@@ -67,8 +68,13 @@ def transcript(messages: Iterable[ProviderMessage], most_characters: int) -> str
     return f"{said[:half]}\n\n[… {len(said) - 2 * half:,} characters left out …]\n\n{said[-half:]}"
 
 
-def llm_content(cut: Cut, reply: str) -> str:
-    """Return a summary's content of a model's reply. Raises `Refused`."""
+def llm_content(cut: Cut, reply: str, *, cut_off: bool) -> str:
+    """Return a summary's content of a model's reply; of one that was `cut_off` all but its last line.
+
+    Raises `Refused`.
+    """
+    if cut_off:
+        reply = reply.rstrip().rpartition("\n")[0] or reply
     if not (body := body_of(reply)):
         raise Refused("the model said nothing")
     return _no_larger(cut, body + _files(cut.resources))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from commands.agent.append_queue import out_of_reach
 from commands.agent.model import ModelError, ModelRequest
-from commands.agent.model_call import call_model
+from commands.agent.model_call import CUT_OFF, call_model
 from commands.agent.spending import Spending
 from commands.summaries import revived, summary_state
 from domain.compaction import WINDOW_SHARE, budget_of, cut
@@ -137,7 +137,8 @@ async def _summary(
     if budget.strategy == "window":
         content = window_content(part)
     else:
-        request = ModelRequest(summariser, await asyncio.to_thread(request_messages, part, most))
+        messages = await asyncio.to_thread(request_messages, part, most)
+        request = ModelRequest(summariser, messages, params={"max_tokens": budget.summary_tokens})
         reply = await call_model(
             [summariser],
             surroundings.model,
@@ -145,8 +146,9 @@ async def _summary(
             spending,
             on_delta=lambda delta: None,
             on_restart=lambda try_: None,
+            whole=False,
         )
-        model, content = reply.model, llm_content(part, text_of(reply.content))
+        model, content = reply.model, llm_content(part, text_of(reply.content), cut_off=reply.finish_reason == CUT_OFF)
     recorded = event(
         SummaryRecorded,
         conversation_id,

@@ -38,6 +38,7 @@ async def call_model(
     *,
     on_delta: Callable[[Delta], None],
     on_restart: Callable[[int], None],
+    whole: bool = True,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     jitter: Callable[[], float] = random.random,
 ) -> ModelReply:
@@ -45,7 +46,8 @@ async def call_model(
 
     A retryable error (429, 5xx, transport, broken stream) is retried twice with jittered backoff, or after the
     seconds that the server asked for, up to 60. The next model is asked when the tries are used up, and at once after
-    ``auth`` or ``truncated`` (so ends a reply that reached its limit of tokens); never after a fault of the request.
+    ``auth`` or ``truncated`` (so ends a reply that reached its limit of tokens, if it is to be
+    `whole`); never after a fault of the request.
     `on_restart` gets the number of the try that will come (2, 3, … over all models) as soon as the one before has
     failed: what was streamed is void. Raises the last `ModelError`. What all tries used is in `spending`, whatever
     becomes of the call.
@@ -58,7 +60,11 @@ async def call_model(
             number += 1
             spending.begin_try(name)
             try:
-                return await _one_try(model, request_for(name), spending, on_delta)
+                reply = await _one_try(model, request_for(name), spending, on_delta)
+                if whole and reply.finish_reason == CUT_OFF:
+                    said = "the reply reached its limit of tokens (max_tokens, or the model's own)"
+                    raise ModelError("truncated", said, retryable=False)
+                return reply
             except ModelError as error:
                 failure = error
             logger.warning(
@@ -91,9 +97,6 @@ async def _one_try(
                 spending.report(item)
                 continue
             spending.report(item.usage)
-            if item.finish_reason == CUT_OFF:
-                said = "the reply reached its limit of tokens (max_tokens, or the model's own)"
-                raise ModelError("truncated", said, retryable=False)
             return item
     raise ModelError("truncated", "the stream ended without a reply", retryable=False)
 

@@ -73,7 +73,7 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
             )
         except ModelError as error:
             if error.reason != "context_window":
-                return _failing(number, attempt, error.reason, spending.all, compact=context.exceeded)
+                return _failing(number, attempt, error.reason, spending.all, compact=exceeds(budget, *context.size()))
             decided = await make_room(session, surroundings, context)
             if decided is not None:
                 return _and_reports(decided, turn, spending.all)

@@ -124,3 +124,31 @@ async def test_a_whole_conversation_with_a_real_model_streams_runs_a_tool_and_is
         assert kinds[0] == "text"
         assert "tool_call" in kinds
         assert "tool_result" in kinds
+
+
+async def test_a_real_model_summarises_a_long_conversation_and_goes_on_with_the_summary(
+    database_url: str, real_model_server: str
+) -> None:
+    server = ModelServer(url=real_model_server)
+    async with system_over(database_url, server, model=MODEL) as system:
+        compaction = {"budget_tokens": 600, "keep_recent_tokens": 100}
+        conversation = await system.start(model_params=EXACT | {"max_tokens": 20}, tools=[], compaction=compaction)
+        story = (
+            "My name is Ada and I plan a trip to Rome in May. "
+            + "I like old churches, good coffee and long walks. " * 12
+        )
+        for n in range(4):
+            await conversation.say(f"{story} What do you think of day {n + 1}?")
+            events = await conversation.turn_ends(n + 1)
+        assert any(ended.get("compact") for ended in of_type(events, "turn_ended"))
+        async with asyncio.timeout(120):
+            while not (shown := (await system.get(f"{conversation.path}/summaries"))["items"]):  # noqa: ASYNC110 - polled
+                await asyncio.sleep(0.1)
+        assert shown[0]["usage"]["output_tokens"] > 5
+        settings = {"model_params": EXACT | {"max_tokens": 1_000}}
+        async with system.session.patch(system.url + conversation.path, json={"settings": settings}) as answer:
+            assert answer.status == 200
+        await conversation.say("Tell me about the sea in two sentences.")
+        events = await conversation.turn_ends(5)
+        assert of_type(events, "turn_started")[-1]["summary_to_seq"] in [summary["to_seq"] for summary in shown]
+        assert of_type(events, "turn_ended")[-1]["outcome"] == "completed"
