@@ -25,7 +25,7 @@ from rich.table import Table
 
 from tests.support.model_script import Rule, Step, call, calls, says
 from tests.support.model_server import ModelServer, serving
-from tests.support.process import serve
+from tests.support.program import serve
 
 SLOTS = 64
 TOKEN_EVERY_S = 0.2

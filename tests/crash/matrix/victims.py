@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from tests.support.process import ROOT
+from tests.support.program import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -72,9 +72,9 @@ class Victim:
     def take(self, note: dict[str, Any]) -> None:
         """Take in a note of the process, or of the zygote about it."""
         match note:
-            case {"pid": pid}:
+            case {"pid": int(pid)}:
                 self.pid.set_result(pid)
-            case {"ended": status}:
+            case {"ended": int(status)}:
                 self.ended.set_result(status)
             case _:
                 self.notes.append(note)
