@@ -27,7 +27,7 @@ from rich.table import Table
 
 from infra.embedded_postgres import EmbeddedPostgres
 from tests.benchmarks.bench_rebuild import prepare, rebuild
-from tests.benchmarks.realistic_log import fill
+from tests.benchmarks.realistic_log import fill, realistic_log
 from tests.support.program import ROOT, environment, serve
 
 LONG, SHORT = 300_000, 40_000
@@ -139,7 +139,7 @@ def main() -> None:
         dsn = make_conninfo(server.start(), dbname="postgres")
         asyncio.run(prepare(dsn))
         with psycopg.connect(dsn) as connection:
-            fill(connection, events)
+            fill(connection, realistic_log(events))
         rebuild(dsn, events)
         before, during, took = asyncio.run(measure(dsn, BASELINE_S / 3 if quick else BASELINE_S))
     finally:
