@@ -11,7 +11,9 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,9 +44,13 @@ def main(
     """Kill processes at the boundaries of scenarios, and judge the logs."""
     chosen = [SCENARIOS[name] for name in scenario or SCENARIOS]
 
+    begun, told = monotonic(), count(1)
+
     def tell(verdict: Verdict) -> None:
         if verbose or verdict.wrong:
             print(verdict, flush=True)
+        if (runs := next(told)) % 100 == 0:
+            print(f"{runs} runs after {monotonic() - begun:.0f} s", flush=True)
 
     async def run() -> Report:
         with servers(store) as addresses:

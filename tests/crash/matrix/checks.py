@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
@@ -24,14 +25,21 @@ if TYPE_CHECKING:
     from domain.event_store import StoredEvent
     from domain.events import ConversationEvent
     from projections.projection import Projection, Row
+    from tests.crash.matrix.follower import Follower
     from tests.crash.matrix.person import Acknowledged
     from tests.crash.matrix.scenario import Scenario
     from tests.crash.matrix.victims import Victim
 
+LONGEST_RECOVERY_S = 15.0
+"""A lease ends after eight seconds; the rest is for a machine that is busy with other tests."""
+
 
 @dataclass(frozen=True)
 class Traces:
-    """All that a run left behind; `requests` are the bodies that the provider got, `views` the read models' rows."""
+    """All that a run left behind.
+
+    `requests` are the bodies that the provider got, `views` the rows of the read models, `messages` what people see.
+    """
 
     scenario: Scenario
     stored: Sequence[StoredEvent]
@@ -39,6 +47,8 @@ class Traces:
     victims: Sequence[Victim]
     requests: Sequence[dict[str, Any]]
     views: Sequence[tuple[Projection, dict[tuple[Any, ...], Row]]]
+    followers: Sequence[Follower]
+    messages: dict[str, dict[str, Any]]
     clean: list[str] | None
     now: datetime
 
@@ -57,7 +67,7 @@ def violations(traces: Traces) -> list[str]:
     """Return all that should not be."""
     return [
         f"{check.__name__.strip('_')}: {found}"
-        for check in (_commands, _log, _outline, _effects, _takeovers, _requests, _views, _notes)
+        for check in (_commands, _log, _outline, _effects, _takeovers, _recovery, _requests, _views, _streams, _notes)
         for found in check(traces)
     ]
 
@@ -148,6 +158,23 @@ def _takeovers(traces: Traces) -> Iterator[str]:
                 break
 
 
+def _recovery(traces: Traces) -> Iterator[str]:
+    """What a dead process held is worked on again in time."""
+    for seconds in recoveries(traces.victims):
+        if seconds > LONGEST_RECOVERY_S:
+            yield f"gone on with after {seconds:.1f} s"
+
+
+def recoveries(victims: Sequence[Victim]) -> list[float]:
+    """Return how long it took, after each death of a holder, until another process had claimed the conversation."""
+    return [
+        claimed - dead.notes[-1]["t"]
+        for dead, heir in pairwise(victims)
+        if dead.died_there and _held(dead)[1]
+        if (claimed := next((note["t"] for note in heir.notes if note.get("claimed")), 0.0))
+    ]
+
+
 def _was_appending(victim: Victim) -> bool:
     """Say whether a process died with an append under way, that was recorded or not."""
     under_way: set[str] = set()
@@ -189,7 +216,7 @@ def _was_asking(victim: Victim) -> bool:
     for note in victim.notes:
         label = note.get("at", "")
         if label.startswith("model#"):
-            asking = label != victim.kill_at or not label.endswith(":before")
+            asking = asking or label != victim.kill_at or not label.endswith(":before")
         elif label.startswith("append#") and label.endswith(":after"):
             asking = asking and not {"assistant_msg", "turn_ended"} & set(note["types"])
     return asking
@@ -212,6 +239,15 @@ def _views(traces: Traces) -> Iterator[str]:
         for key in sorted({*expected, *rows}, key=str):
             if rows.get(key) != expected.get(key):
                 yield f"{projection.name} has {rows.get(key)} instead of {expected.get(key)}"
+
+
+def _streams(traces: Traces) -> Iterator[str]:
+    """Who followed sees what is there, each event once and in order, whatever served the stream was killed."""
+    for follower in traces.followers:
+        if follower.view == "events" and follower.seqs != [event.seq for event in traces.stored]:
+            yield f"its stream had the events {follower.seqs}"
+        if follower.view == "messages" and follower.rows != traces.messages:
+            yield f"its stream had the rows {follower.rows}, there are {traces.messages}"
 
 
 def _notes(traces: Traces) -> Iterator[str]:

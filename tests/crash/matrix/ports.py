@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 UNDER_WAY_S = 0.001
 """So long after an append was sent it is under way: nobody knows its outcome."""
+SHOWN_S = 0.1
+"""So long after a delta came people who watch see it."""
 
 
 class CountedStore:
@@ -97,6 +99,8 @@ class CountedModel:
                     crossing.at("after")
                 elif not middle:
                     middle = True
+                    if crossing.dies("middle"):
+                        await asyncio.sleep(SHOWN_S)
                     crossing.at("middle")
                 yield item
 
