@@ -56,14 +56,14 @@ __all__ = [
 ]  # fmt: skip
 
 CHANNEL_OPTIONS = (
-    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
-"""A peer that fell silent is noticed in 15 s, also behind an idle subscription; one that is back, in about a second.
+"""A peer that fell silent is noticed in 10 s, also behind an idle subscription; one that is back, in about a second.
 
 The keep-alive interval of a connection string comes to nothing in esdbclient, which misspells its name.
 """

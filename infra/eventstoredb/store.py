@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -92,9 +93,7 @@ class EventStoreDBEventStore:
         try:
             return Appended(expected + len(records), await self._appends.call(attempt))
         except WrongCurrentVersionError as error:
-            if (actual := await self._version(stream)) == expected:  # less was there, and has come meanwhile
-                return await self.append(stream, events, expected)
-            raise StreamMoved(stream, expected, actual) from error
+            raise StreamMoved(stream, expected, _actual(error)) from error
         except StreamIsDeletedError as error:
             raise StreamDeleted(stream) from error
         except (MaximumAppendSizeExceededError, BadRequestError) as error:
@@ -114,11 +113,12 @@ class EventStoreDBEventStore:
     async def read_all(self, after_position: int, *, limit: int, prefixes: Sequence[str] = ()) -> list[StoredEvent]:
         """Return up to `limit` events with a greater position, ascending, of streams that begin with a prefix."""
         events: list[StoredEvent] = []
-        position, full = after_position, True
+        position, count, full = after_position, limit, True
         while full and len(events) < limit:
-            page, position, full = await self._page(position, min(limit - len(events), PAGE_EVENTS), prefixes)
+            page, position, full = await self._page(position, min(count, PAGE_EVENTS), prefixes)
             events += page
-        return events
+            count *= 2  # where deleted streams were, there may be little to see
+        return events[:limit]
 
     def subscribe(self, after_position: int, *, prefixes: Sequence[str] = ()) -> AsyncGenerator[Batch, None]:
         """Catch up from `after_position`, then stay live."""
@@ -166,10 +166,6 @@ class EventStoreDBEventStore:
         """Return the position of the newest event of the server, 0 if there is none."""
         return await self._reader.head()
 
-    async def _version(self, stream: str) -> int:
-        newest = await self.read(stream, limit=1)
-        return newest[0].seq if newest else 0
-
     async def _page(
         self, after: int, count: int, prefixes: Sequence[str], *, torn: bool = True
     ) -> tuple[list[StoredEvent], int, bool]:
@@ -192,3 +188,9 @@ class EventStoreDBEventStore:
                 return self._names.stored(records[0])
             position = records[0].commit_position or 0
         raise StoreError(f"{stream} was deleted, but its tombstone is not there (yet)")
+
+
+def _actual(error: WrongCurrentVersionError) -> int:
+    """Return the seq that a stream has by the leader's word: a read may not see what is on its way to a quorum."""
+    found = re.search(r"last event is (\d+)", str(error))
+    return int(found[1]) + 1 if found else 0

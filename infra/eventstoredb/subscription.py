@@ -107,7 +107,10 @@ class LiveSubscription:
                 if record.is_caught_up:
                     live = True
                 elif record.is_checkpoint:
-                    checkpoint = record.commit_position or 0
+                    # While catching up servers also tell where a page began, prepare 0: nothing is lost by ignoring it,
+                    # and some (24.10.4, 25.0.0) give an empty page's, at which the next event is going to be.
+                    if record.commit_position == record.prepare_position:
+                        checkpoint = record.commit_position or 0
                 else:
                     append.append(self._names.stored(record))
                     checkpoint = append[-1].position

@@ -15,7 +15,10 @@ import pytest
 from domain.event_store import MAX_EVENT_BYTES, STREAM_DELETED, NewEvent, StoreError, StreamMoved
 from domain.wire import decode
 from infra.database import Database
+from infra.eventstoredb import line as line_module
 from infra.eventstoredb import store as store_module
+from infra.eventstoredb.clients import Client, StreamState, WrongCurrentVersionError, new_client
+from infra.eventstoredb.clients import NewEvent as NewRecord
 from infra.eventstoredb.store import EventStoreDBEventStore
 from infra.leases import Leases
 from infra.log_identity import check_log
@@ -24,11 +27,12 @@ from projections.positions import Positions
 from projections.projector import Projector
 from projections.schema import ensure_schema
 from tests.contract.samples import PATIENCE, caught_up, event, events, seqs, some_stream, take
-from tests.support.eventstoredb import Double, Fault
+from tests.support.eventstoredb import Double, Fault, subscriptions
+from tests.support.eventstoredb.stubs import streams_pb2
 from tests.support.random_log import random_log
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from domain.event_store import StoredEvent
     from tests.support.eventstoredb.faults import Call, Kind
@@ -298,3 +302,88 @@ async def test_a_burst_that_the_server_does_not_keep_for_a_live_subscription_is_
             await store.append(stream, events(100), 100 * n)
             assert seqs(await take(batches, 100)) == list(range(100 * n + 1, 100 * n + 101))
     assert server.calls["subscribe"] == 1
+
+
+async def test_an_append_is_refused_by_the_leaders_word_although_no_read_shows_yet_what_was_first(
+    store: EventStoreDBEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = some_stream()
+    await store.append(stream, events(1), 0)
+
+    async def unreplicated(*_: object, **__: object) -> int:
+        raise WrongCurrentVersionError("Stream position of last event is 2 not 0")
+
+    monkeypatch.setattr(Client, "append_to_stream", unreplicated)
+    with pytest.raises(StreamMoved) as moved:
+        await store.append(stream, events(1), 1)
+    assert (moved.value.expected, moved.value.actual) == (1, 3)
+
+
+async def test_what_other_programs_keep_on_the_server_does_not_stop_us(
+    server: Double, store: EventStoreDBEventStore
+) -> None:
+    stream, foreign = some_stream(), new_client(server.uri)
+    await foreign.connect()
+    async with aclosing(store.subscribe(0)) as everything, aclosing(store.subscribe_stream(stream, 0)) as batches:
+        await asyncio.gather(caught_up(everything), caught_up(batches))
+        binary = NewRecord(type="protobuf", data=b"\xff\x00", metadata=b"\xfe", content_type="application/octet-stream")
+        await foreign.append_to_stream("theirs", current_version=StreamState.NO_STREAM, events=[binary])
+        await store.append(stream, events(1), 0)
+        assert seqs(await take(batches, 1)) == [1]
+        assert [one.stream for one in await take(everything, 2)] == ["theirs", stream]
+    assert [one.stream for one in await store.read_all(0, limit=9)] == ["theirs", stream]
+    await foreign.close()
+
+
+async def test_l6_a_checkpoint_at_which_the_next_event_is_going_to_be_loses_nothing(
+    server: Double, store: EventStoreDBEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some servers tell the beginning of an empty page, where the log ends, when they have caught up."""
+    length = server.log.records[-1].position + 1_000_000
+
+    def at_the_end(_: object) -> Iterator[object]:
+        yield streams_pb2.ReadResp(checkpoint=streams_pb2.ReadResp.Checkpoint(commit_position=length))
+
+    monkeypatch.setattr(subscriptions._AllSubscription, "_told_checkpoint", at_the_end)
+    stream = some_stream()
+    async with aclosing(store.subscribe_stream(stream, 0)) as batches:
+        await caught_up(batches)
+        for n in range(3):
+            server.drop_subscriptions("ABORTED")
+            await store.append(stream, events(1), n)
+            assert seqs(await take(batches, 1)) == [n + 1]
+
+
+async def test_a_page_is_filled_with_what_comes_after_many_events_of_deleted_streams(
+    server: Double, store: EventStoreDBEventStore
+) -> None:
+    deleted, streams = some_stream(), [some_stream() for _ in range(2)]
+    await store.append(deleted, events(500), 0)
+    for stream in streams:
+        await store.append(stream, events(1), 0)
+    await store.delete(deleted)
+    asked = server.calls["read"]
+    assert [one.stream for one in await store.read_all(0, limit=1)] == streams[:1]
+    assert server.calls["read"] - asked < 40
+    assert [one.stream for one in await store.read_all(0, limit=2)] == streams
+
+
+async def test_in_an_outage_that_lasts_one_call_goes_on_asking_and_the_others_fail_soon(
+    server: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_module, "OTHERS_SECONDS", 0.2)
+    async with EventStoreDBEventStore(server.uri, patience=1) as store:
+        await server.stop()
+        with pytest.raises(StoreError, match="out of reach"):
+            await store.head()
+        store._reads._patience = PATIENCE
+        asking = asyncio.create_task(store.head())
+        await asyncio.sleep(0)
+        others = await asyncio.gather(*(store.head() for _ in range(20)), return_exceptions=True)
+        assert {str(error).split(":")[0] for error in others} == {"EventStoreDB is out of reach"}
+        assert not asking.done()
+        server.log.restarted()
+        await server.start()
+        async with asyncio.timeout(PATIENCE):
+            head = await asking
+        assert await asyncio.gather(*(store.head() for _ in range(20))) == [head] * 20
