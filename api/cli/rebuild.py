@@ -48,7 +48,7 @@ def rebuild(names: Names = None, everything: All = False, fast: Fast = False, at
 async def _rebuild(settings: Settings, *, names: Sequence[str], fast: bool, attached: bool) -> int:
     from api.app import opened_stores
     from api.rebuild_slices import Processes
-    from api.rebuilding import workshop_of
+    from api.rebuilding import collect_garbage_rarely, workshop_of
     from projections.rebuild.run import cancel, rebuild
 
     stop = _Stop(attached)
@@ -57,6 +57,7 @@ async def _rebuild(settings: Settings, *, names: Sequence[str], fast: bool, atta
     async with opened_stores(settings) as stores:
         chosen = named(stores.projections, names) if names else list(stores.projections)
         workshop = workshop_of(stores)
+        collect_garbage_rarely()
         spread = Processes(settings, stores.dsn, [one.name for one in chosen]) if fast else None
         try:
             async with _shown(workshop, chosen, quiet=attached):

@@ -34,7 +34,7 @@ def verify(names: Names = None) -> Job:
 async def _verify(settings: Settings, *, names: Sequence[str]) -> int:
     from api.app import opened_stores
     from api.cli.progress_bar import ProgressBar
-    from api.rebuilding import workshop_of
+    from api.rebuilding import collect_garbage_rarely, workshop_of
     from projections.rebuild.progress import Progress
     from projections.verify import verify
 
@@ -52,6 +52,7 @@ async def _verify(settings: Settings, *, names: Sequence[str]) -> int:
     async with opened_stores(settings) as stores:
         chosen = named(stores.projections, names) if names else list(stores.projections)
         workshop = workshop_of(stores)
+        collect_garbage_rarely()
         async with workshop.open_log(None) as log, ProgressBar("verify", look):
             verdicts = await verify(workshop.database, log, chosen, note)
     for verdict in verdicts:

@@ -32,7 +32,7 @@ from tests.support.program import ROOT, environment, serve
 
 LONG, SHORT = 300_000, 40_000
 RATE = 60
-"""Requests per second."""
+"""Requests a second."""
 BASELINE_S = 15
 
 
@@ -52,8 +52,8 @@ class Phase:
 class Load:
     """Requests at a constant rate, noted with the phase in which they began."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self._session, self._url = session, url
+    def __init__(self, session: aiohttp.ClientSession, url: str, rate: int) -> None:
+        self._session, self._url, self._rate = session, url, rate
         self._conversations: list[str] = []
         self.phase = Phase()
 
@@ -67,7 +67,7 @@ class Load:
             while True:
                 requests.create_task(self._request(chance.random(), chance.choice(self._conversations)))
                 count += 1
-                await asyncio.sleep(max(0.0, began + count / RATE - time.monotonic()))
+                await asyncio.sleep(max(0.0, began + count / self._rate - time.monotonic()))
 
     async def _request(self, drawn: float, conversation: str) -> None:
         phase, began = self.phase, time.monotonic()
@@ -93,10 +93,10 @@ async def command(dsn: str, *arguments: str) -> int:
     return await process.wait()
 
 
-async def measure(dsn: str, baseline_s: float) -> tuple[Phase, Phase, float]:
+async def measure(dsn: str, baseline_s: float, rate: int) -> tuple[Phase, Phase, float]:
     """Return what was noticed before and during the rebuild, and how long it took."""
     async with serve("--port", "0", database_url=dsn) as server, aiohttp.ClientSession() as session:
-        load = Load(session, server.url)
+        load = Load(session, server.url, rate)
         loading = asyncio.create_task(load.run())
         await asyncio.sleep(3)
         before = load.phase = Phase()
@@ -130,7 +130,9 @@ def table(before: Phase, during: Phase) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"{SHORT:,} events, {BASELINE_S // 3} s before")
-    quick = parser.parse_args().quick
+    parser.add_argument("--rate", type=int, default=RATE, help=f"requests a second, {RATE} if not given")
+    asked = parser.parse_args()
+    quick = asked.quick
     home = Path(tempfile.mkdtemp(prefix="rejoinder-bench-"))
     home.chmod(0o711)
     server = EmbeddedPostgres(home)
@@ -141,7 +143,7 @@ def main() -> None:
         with psycopg.connect(dsn) as connection:
             fill(connection, realistic_log(events))
         rebuild(dsn, events)
-        before, during, took = asyncio.run(measure(dsn, BASELINE_S / 3 if quick else BASELINE_S))
+        before, during, took = asyncio.run(measure(dsn, BASELINE_S / 3 if quick else BASELINE_S, asked.rate))
     finally:
         server.stop()
         shutil.rmtree(home)
