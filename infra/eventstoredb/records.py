@@ -83,8 +83,8 @@ def more_to_come(record: RecordedEvent) -> bool:
 
 
 def without_torn_end(records: list[RecordedEvent]) -> list[RecordedEvent]:
-    """Cut an append off the end of a page that holds only a part of it, unless the page holds nothing else."""
+    """Cut an append off the end of a page that holds only a part of it."""
     end = len(records)
     while end and more_to_come(records[end - 1]):
         end -= 1
-    return records[:end] or records
+    return records[:end]

@@ -142,7 +142,7 @@ class EventStoreDBEventStore:
                 tombstone = (await self._tombstone(stream),) if after < MOST else ()
                 return Batch(tombstone, MOST, caught_up=True)
             full = len(records) == PAGE_EVENTS
-            events = tuple(map(self._names.stored, without_torn_end(records) if full else records))
+            events = tuple(map(self._names.stored, (full and without_torn_end(records)) or records))
             return Batch(events, events[-1].seq if events else after, caught_up=not full)
 
         return follow(self._fan_out.joined_stream(stream), page, after, by_seq)
@@ -170,23 +170,25 @@ class EventStoreDBEventStore:
         self, after: int, count: int, prefixes: Sequence[str], *, torn: bool = True
     ) -> tuple[list[StoredEvent], int, bool]:
         """Read on in `$all`: what may be seen, the position that was reached, and whether there may be more."""
-        records, _ = await asyncio.gather(
+        (records, reached, full), _ = await asyncio.gather(
             self._reader.all(after, count, self._names.filter(prefixes)), self._deletions.refresh()
         )
-        full = len(records) == count
-        if full and not torn:
-            records = without_torn_end(records)
-        events = [event for event in map(self._names.stored, records) if self._deletions.shows(event)]
-        return events, (records[-1].commit_position or 0) if records else after, full
+        if records and full and not torn:
+            uncut = without_torn_end(records)
+            if uncut or len(records) < count:  # else it is an append larger than a page
+                records = uncut
+            reached = (records[-1].commit_position or 0) if records else after
+        return [event for event in map(self._names.stored, records) if self._deletions.shows(event)], reached, full
 
     async def _tombstone(self, stream: str) -> StoredEvent:
         """Find the tombstone of a deleted stream, of which its reads say nothing: it comes after the ledger's entry."""
         await self._deletions.refresh()
         position = self._deletions.position(stream)
-        while records := await self._reader.all(position, 1, self._names.only(stream)):
-            if records[0].type == STREAM_DELETED:
+        full = True
+        while full:
+            records, position, full = await self._reader.all(position, 1, self._names.only(stream))
+            if records and records[0].type == STREAM_DELETED:
                 return self._names.stored(records[0])
-            position = records[0].commit_position or 0
         raise StoreError(f"{stream} was deleted, but its tombstone is not there (yet)")
 
 

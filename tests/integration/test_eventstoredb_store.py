@@ -7,6 +7,7 @@ import json
 import random
 import socket
 from contextlib import aclosing
+from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -16,6 +17,7 @@ from domain.event_store import MAX_EVENT_BYTES, STREAM_DELETED, NewEvent, StoreE
 from domain.wire import decode
 from infra.database import Database
 from infra.eventstoredb import line as line_module
+from infra.eventstoredb import reader as reader_module
 from infra.eventstoredb import store as store_module
 from infra.eventstoredb.clients import Client, StreamState, WrongCurrentVersionError, new_client
 from infra.eventstoredb.clients import NewEvent as NewRecord
@@ -27,7 +29,8 @@ from projections.positions import Positions
 from projections.projector import Projector
 from projections.schema import ensure_schema
 from tests.contract.samples import PATIENCE, caught_up, event, events, seqs, some_stream, take
-from tests.support.eventstoredb import Double, Fault, subscriptions
+from tests.support.eventstoredb import Double, Fault, reads, subscriptions
+from tests.support.eventstoredb.refusals import Refused
 from tests.support.eventstoredb.stubs import streams_pb2
 from tests.support.random_log import random_log
 
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
     from domain.event_store import StoredEvent
     from tests.support.eventstoredb.faults import Call, Kind
+    from tests.support.eventstoredb.log import Log
 
 
 @pytest.fixture
@@ -387,3 +391,63 @@ async def test_in_an_outage_that_lasts_one_call_goes_on_asking_and_the_others_fa
         async with asyncio.timeout(PATIENCE):
             head = await asking
         assert await asyncio.gather(*(store.head() for _ in range(20))) == [head] * 20
+
+
+async def test_what_lies_beyond_more_than_the_server_looks_through_in_time_is_reached_piece_by_piece(
+    server: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "LOOK_EVENTS", 50)
+    at_once = reads.read_all
+
+    def slowly(log: Log, options: streams_pb2.ReadReq.Options) -> Iterator[streams_pb2.ReadResp]:
+        start = log.place(options.all.position.commit_position) if options.all.HasField("position") else 0
+        end = start + 200 if options.WhichOneof("filter_option") == "filter" else len(log.records)
+        reached = log.records[min(end, len(log.records)) - 1].position
+        for answer in at_once(log, options):
+            if answer.event.commit_position > reached:
+                break
+            yield answer
+        else:
+            if end >= len(log.records):
+                return
+        raise Refused("DEADLINE_EXCEEDED", "Deadline Exceeded")
+
+    async with EventStoreDBEventStore(server.uri, "a-") as ours, EventStoreDBEventStore(server.uri, "b-") as theirs:
+        first, version = some_stream(), 0
+        await ours.append(first, events(3), 0)
+        for _ in range(5):
+            version = (await theirs.append("busy", events(150), version)).seq
+        last = some_stream()
+        await ours.append(last, events(3), 0)
+        monkeypatch.setattr(reads, "read_all", slowly)
+        wanted = [first] * 3 + [last] * 3
+        assert [one.stream for one in await ours.read_all(0, limit=9)] == wanted
+        assert [one.stream for one in await take(ours.subscribe(0), 6)] == wanted
+        assert [one.stream for one in await ours.read_all(0, limit=4)] == wanted[:4]
+
+
+async def test_l5_an_append_that_the_server_could_not_deliver_whole_in_time_is_handed_on_whole(
+    server: Double, store: EventStoreDBEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once, cuts = reads.read_all, iter((2, 5))
+
+    def cut(log: Log, options: streams_pb2.ReadReq.Options) -> Iterator[streams_pb2.ReadResp]:
+        yield from islice(at_once(log, options), count := next(cuts, None))
+        if count is not None:
+            raise Refused("DEADLINE_EXCEEDED", "Deadline Exceeded")
+
+    stream = some_stream()
+    for n in range(3):
+        await store.append(stream, events(3), 3 * n)
+    start = await store.head()
+    async with aclosing(store.subscribe(0)) as batches:
+        await store._live.started()
+        monkeypatch.setattr(store, "head", lambda: asyncio.sleep(0, start))
+        monkeypatch.setattr(reads, "read_all", cut)
+        seen: list[StoredEvent] = []
+        while len(seen) < 9:
+            async with asyncio.timeout(PATIENCE):
+                batch = await anext(batches)
+            assert len(batch.events) % 3 == 0
+            seen += batch.events
+    assert seqs(seen) == list(range(1, 10))
