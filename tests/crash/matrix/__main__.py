@@ -39,6 +39,7 @@ def main(
     kill: Annotated[list[str] | None, typer.Option(help="Where the first process, the second, … is killed.")] = None,
     seed: Annotated[int, typer.Option(help="Chooses what is not exhaustive.")] = 1,
     kills: Annotated[int, typer.Option(help="How many kills the short form has.")] = SHORT,
+    minutes: Annotated[float, typer.Option(help="Begin no more runs of the full form after this.")] = 120,
     verbose: Annotated[bool, typer.Option("--verbose", help="Tell of every run.")] = False,
 ) -> None:
     """Kill processes at the boundaries of scenarios, and judge the logs."""
@@ -58,7 +59,7 @@ def main(
                 if kill:
                     return await chosen_form(rig, chosen, tell, kills=tuple(kill))
                 if full:
-                    return await full_form(rig, chosen, tell, seed=seed)
+                    return await full_form(rig, chosen, tell, seed=seed, minutes=minutes)
                 return await short_form(rig, chosen, tell, seed=seed, kills=kills)
 
     report = asyncio.run(run())

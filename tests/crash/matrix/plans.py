@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import cycle
@@ -35,6 +36,7 @@ class Report:
     """What was run and what came of it."""
 
     verdicts: list[Verdict] = field(default_factory=list)
+    not_run: int = 0
     seconds: float = 0.0
 
     @property
@@ -52,10 +54,13 @@ class Report:
         missed = sum(len(verdict.plan.kills) - verdict.deaths for verdict in planned)
         scenarios = len({verdict.plan.scenario.name for verdict in self.verdicts})
         waited = max((one for verdict in self.verdicts for one in verdict.recoveries), default=0.0)
+        again = sum(verdict.sent_again for verdict in self.verdicts)
         each = self.seconds / len(self.verdicts) if self.verdicts else 0.0
         return (
-            f"{len(self.verdicts)} runs of {scenarios} scenarios, {self.kills} kills, {missed} boundaries not reached, "
-            f"{len(self.violations)} runs with violations, {self.seconds:.0f} s ({each:.2f} s a run), "
+            f"{len(self.verdicts)} runs of {scenarios} scenarios ({self.not_run} more were planned), "
+            f"{self.kills} kills, {missed} boundaries not reached, "
+            f"{again} times a command was sent again, {len(self.violations)} runs with violations, "
+            f"{self.seconds:.0f} s ({each:.2f} s a run), "
             f"longest take-over {waited:.1f} s where leases were waited for"
         )
 
@@ -66,9 +71,13 @@ async def short_form(rig: Rig, scenarios: Iterable[Scenario], tell: Tell, *, see
     return await _matrix(rig, clean, tell, lambda clean: some_kills(clean, Random(seed), kills))
 
 
-async def full_form(rig: Rig, scenarios: Iterable[Scenario], tell: Tell, *, seed: int) -> Report:
-    """Run each scenario without a kill, then with one at every boundary, and with many second ones."""
-    return await _matrix(rig, _in_all_shapes(scenarios), tell, lambda clean: all_kills(clean, Random(seed)))
+async def full_form(rig: Rig, scenarios: Iterable[Scenario], tell: Tell, *, seed: int, minutes: float) -> Report:
+    """Run each scenario without a kill, then with one at every boundary, and with many second ones, in random order.
+
+    What has not begun after so many minutes is left out.
+    """
+    clean = _in_all_shapes(scenarios)
+    return await _matrix(rig, clean, tell, lambda clean: all_kills(clean, Random(seed)), seconds=60 * minutes)
 
 
 async def chosen_form(rig: Rig, scenarios: Iterable[Scenario], tell: Tell, *, kills: tuple[str, ...]) -> Report:
@@ -82,23 +91,27 @@ def _in_all_shapes(scenarios: Iterable[Scenario]) -> list[Plan]:
 
 
 async def _matrix(
-    rig: Rig, clean: list[Plan], tell: Tell, planned: Callable[[Sequence[Verdict]], list[Plan]]
+    rig: Rig,
+    clean: list[Plan],
+    tell: Tell,
+    planned: Callable[[Sequence[Verdict]], list[Plan]],
+    *,
+    seconds: float = math.inf,
 ) -> Report:
     began = monotonic()
-    verdicts = await run_all(rig, clean, tell)
+    verdicts = await _run_all(rig, clean, tell, math.inf)
     plans = planned([verdict for verdict in verdicts if not verdict.wrong])
-    verdicts += await run_all(
-        rig, [replace(plan, patient=n % PATIENT_EVERY < LANES) for n, plan in enumerate(plans)], tell
-    )
-    return Report(verdicts, monotonic() - began)
+    plans = [replace(plan, patient=number % PATIENT_EVERY < LANES) for number, plan in enumerate(plans)]
+    killed = await _run_all(rig, plans, tell, began + seconds)
+    return Report([*verdicts, *killed], len(plans) - len(killed), monotonic() - began)
 
 
-async def run_all(rig: Rig, plans: Iterable[Plan], tell: Tell) -> list[Verdict]:
-    """Run plans side by side, telling of each when it is over."""
+async def _run_all(rig: Rig, plans: Iterable[Plan], tell: Tell, until: float) -> list[Verdict]:
+    """Run plans side by side, telling of each when it is over; begin none any more after a time."""
     waiting, verdicts = iter(plans), list[Verdict]()
 
     async def lane() -> None:
-        for plan in waiting:
+        while monotonic() < until and (plan := next(waiting, None)):
             verdicts.append(await run(rig, plan))
             tell(verdicts[-1])
 
@@ -109,11 +122,12 @@ async def run_all(rig: Rig, plans: Iterable[Plan], tell: Tell) -> list[Verdict]:
 def all_kills(clean: Iterable[Verdict], chance: Random) -> list[Plan]:
     """Plan a kill at every boundary that was found, and in every third run another one of the successor."""
     plans = []
-    for verdict in clean:
+    for verdict in sorted(clean, key=lambda one: str(one.plan)):
         for number, label in enumerate(verdict.boundaries):
             plans.append(_killed_at(verdict, label))
             if number % 3 == 0:
                 plans.append(_killed_at(verdict, label, chance.choice(verdict.boundaries)))
+    chance.shuffle(plans)
     return plans
 
 

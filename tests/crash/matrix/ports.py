@@ -159,7 +159,7 @@ class CountedAgenda:
 
 
 class CountedDatabase:
-    """The projector's connections; ``commit#n`` is a transaction: before its end is sent, and after it is known."""
+    """The projector's connections; ``commit#n`` is a transaction that wrote rows: before its end is sent, after it."""
 
     def __init__(self, database: Database, boundaries: Boundaries) -> None:
         self._database, self._boundaries = database, boundaries
@@ -176,14 +176,22 @@ class CountedDatabase:
 class _CountedConnection:
     def __init__(self, connection: AsyncConnection, boundaries: Boundaries) -> None:
         self._connection, self._boundaries = connection, boundaries
+        self._wrote = False
 
     @asynccontextmanager
     async def transaction(self, *given: Any, **named: Any) -> AsyncIterator[Any]:
-        crossing = self._boundaries.next("commit")
+        self._wrote, crossing = False, None
         async with self._connection.transaction(*given, **named) as transaction:
             yield transaction
-            crossing.at("before")
-        crossing.at("after")
+            if self._wrote:
+                crossing = self._boundaries.next("commit")
+                crossing.at("before")
+        if crossing is not None:
+            crossing.at("after")
+
+    async def execute(self, query: Any, *given: Any, **named: Any) -> Any:
+        self._wrote = self._wrote or str(query).lstrip().startswith("insert into")
+        return await self._connection.execute(query, *given, **named)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)

@@ -36,7 +36,7 @@ Shape = Literal["whole", "behind"]
 
 PATIENCE_S = 60.0
 LOOK_AGAIN_S = 0.02
-FOLLOWERS_S = 10.0
+FOLLOWERS_S = 20.0
 _numbers = count(1)
 
 # What the dead held is theirs for seconds, which need not be waited for: they are made to have passed.
@@ -71,13 +71,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a run went: what was wrong, which boundaries its first process reached, and how many died at theirs."""
+    """How a run went: what was wrong, which boundaries its first process reached, and how many died at theirs.
+
+    `recoveries` are seconds until a conversation was worked on again, `sent_again` counts repeated commands.
+    """
 
     plan: Plan
     wrong: list[str]
     boundaries: list[str]
     deaths: int
     recoveries: list[float]
+    sent_again: int
     seconds: float
     outline: list[str]
     story: list[str]
@@ -186,6 +190,7 @@ class _Run:
             self._victims[0].boundaries if self._victims else [],
             sum(victim.died_there for victim in self._victims),
             recoveries(self._victims) if self._plan.patient else [],
+            sum(one.tries - 1 for one in self._person.acknowledged) if self._person else 0,
             seconds,
             outline_of(log),
             [*told(log), *noted] if wrong else [],

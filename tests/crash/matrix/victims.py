@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -66,7 +66,8 @@ class Victim:
         """End it, if it has not ended, and wait until it is gone."""
         await asyncio.wait([self.pid])
         if not self.ended.done():
-            os.kill(self.pid.result(), signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(self.pid.result(), signal.SIGKILL)
         await self.ends()
 
     def take(self, note: dict[str, Any]) -> None:
