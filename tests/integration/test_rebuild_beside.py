@@ -13,10 +13,13 @@ from uuid import uuid4
 
 import pytest
 
+from api.rebuild_slices import Processes
+from infra.settings import load_settings
 from projections.catalog import PROJECTIONS
 from projections.commands import COMMANDS
 from projections.conversations import CONVERSATIONS
 from projections.projection import NEVER, Projection
+from projections.rebuild import run
 from projections.rebuild.run import rebuild
 from projections.schema import ensure_schema
 from tests.support.projecting import interleaved
@@ -88,6 +91,17 @@ async def test_r4_rebuilt_by_another_clock_and_without_a_price_list_the_rows_are
         env=os.environ | {"PYTHONPATH": str(ANOTHER_TIME), "TZ": "Pacific/Kiritimati", "PGTZ": "Asia/Kathmandu"},
     )
     assert await process.wait() == 0
+    assert await read_side.execute("select distinct generation from projections") == [(2,)]
+    await assert_as_folded(read_side)
+
+
+async def test_several_processes_share_a_fast_rebuild(
+    read_side: ReadSide, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "SLICE_EVENTS", 50)
+    names = [projection.name for projection in PROJECTIONS]
+    processes = Processes(load_settings(), database_url, names)
+    await rebuild(workshop(read_side), PROJECTIONS, spread=processes)
     assert await read_side.execute("select distinct generation from projections") == [(2,)]
     await assert_as_folded(read_side)
 
