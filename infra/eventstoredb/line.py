@@ -140,6 +140,10 @@ class Line:
             raise StoreError("the event store is closed")
         return self._client
 
+    async def renew(self) -> None:
+        """Connect anew, in a cluster to whoever leads it now; what is under way is interrupted."""
+        await self.connected(self._connection)
+
     async def close(self, grace: float = 0.0) -> None:
         """Give calls that are under way `grace` seconds, then hang up."""
         until = asyncio.get_running_loop().time() + grace

@@ -19,6 +19,7 @@ from infra.database import Database
 from infra.eventstoredb import line as line_module
 from infra.eventstoredb import reader as reader_module
 from infra.eventstoredb import store as store_module
+from infra.eventstoredb import subscription as subscription_module
 from infra.eventstoredb.clients import Client, StreamState, WrongCurrentVersionError, new_client
 from infra.eventstoredb.clients import NewEvent as NewRecord
 from infra.eventstoredb.store import EventStoreDBEventStore
@@ -451,3 +452,26 @@ async def test_l5_an_append_that_the_server_could_not_deliver_whole_in_time_is_h
             assert len(batch.events) % 3 == 0
             seen += batch.events
     assert seqs(seen) == list(range(1, 10))
+
+
+async def test_l6_a_subscription_that_falls_silent_while_its_connection_works_is_renewed(
+    server: Double, store: EventStoreDBEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does at a node that its cluster has lost."""
+    monkeypatch.setattr(subscription_module, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(subscription_module, "LATE_SECONDS", 0.2)
+    stream = some_stream()
+    async with aclosing(store.subscribe_stream(stream, 0)) as batches:
+        await caught_up(batches)
+        with monkeypatch.context() as mute:
+            mute.setattr(subscriptions._AllSubscription, "live", at_its_end)
+            await store.append(stream, events(3), 0)
+            assert seqs(await take(batches, 3)) == [1, 2, 3]
+        assert server.calls["subscribe"] > 1
+        await store.append(stream, events(1), 3)
+        assert seqs(await take(batches, 1)) == [4]
+
+
+def at_its_end(muted: subscriptions._AllSubscription) -> Iterator[streams_pb2.ReadResp]:
+    muted._next = len(muted._log.records)
+    return iter(())
