@@ -185,14 +185,14 @@ def _was_appending(victim: Victim) -> bool:
 
 
 def _held(victim: Victim) -> tuple[int, bool]:
-    """Return the last seq that a process appended, and whether it held the conversation when it died."""
+    """Return the last seq that a process appended, and whether it surely held the conversation when it died."""
     last, holds = 0, False
     for note in victim.notes:
         last = max(last, note.get("seq", 0) if "types" in note else 0)
         if "claimed" in note:
             holds = holds or note["claimed"] > 0
-        elif note.get("finished"):
-            holds = False
+        elif note.get("at", "").startswith("hand-back#"):
+            holds = note.get("finished") is False
     return last, holds
 
 
