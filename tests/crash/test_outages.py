@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 AWAY_S = 30.0 if LONG else 3.0
 TALKERS = 6
-KILLS = 5 if LONG else 2
+KILLS = 5 if LONG else 1
 AFTERWARDS_S = 30.0
 """So long after the outage everybody must have had an answer."""
 
