@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
@@ -15,6 +14,7 @@ from domain.conversation import Conversation
 from domain.owes import AwaitInput, owes
 from domain.wire import decode
 from projections.agenda import AGENDA
+from tests.crash.matrix.deaths import held, recoveries, unrecorded, was_appending, was_asking
 from tests.crash.matrix.outline import outline_of
 from tests.support.agents import assert_paid
 from tests.support.projecting import fold_whole
@@ -114,7 +114,7 @@ def _effects(traces: Traces) -> Iterator[str]:
     calls = {event.tool_call_id: event for event in traces.log if isinstance(event, events.ToolCall)}
     results = {event.tool_call_id: event for event in traces.log if isinstance(event, events.ToolResult)}
     noted = [note for victim in traces.victims for note in victim.notes if "effect" in note]
-    lost = Counter(one for victim in traces.deaths for one in _unrecorded(victim))
+    lost = Counter(one for victim in traces.deaths for one in unrecorded(victim))
     runs = Counter((note["effect"], note["id"]) for note in noted)
     for (effect, call_id), times in runs.items():
         if call_id not in calls or not (effect == calls[call_id].name or effect.startswith("step ")):
@@ -132,23 +132,11 @@ def _effects(traces: Traces) -> Iterator[str]:
         yield f"a step was recorded twice: {steps}"
 
 
-def _unrecorded(victim: Victim) -> set[tuple[str, str]]:
-    """Return the effects of a process, and under which id, that it did not see recorded before it died."""
-    open_effects: dict[tuple[str, str], tuple[str, str]] = {}
-    for note in victim.notes:
-        if effect := note.get("effect"):
-            record = effect if effect.startswith("step ") else "result"
-            open_effects[note["id"], record] = effect, note["id"]
-        for call_id, record in note.get("recorded", ()):
-            open_effects.pop((call_id, record), None)
-    return set(open_effects.values())
-
-
 def _takeovers(traces: Traces) -> Iterator[str]:
     """Who goes on with a turn whose holder died says so before anything else."""
     for victim in traces.deaths:
-        last, holds = _held(victim)
-        if not holds or _was_appending(victim):
+        last, holds = held(victim)
+        if not holds or was_appending(victim):
             continue
         turn = next((e for e in reversed(traces.log[:last]) if isinstance(e, events.TurnStarted)), None)
         for event in traces.log[last:]:
@@ -166,39 +154,9 @@ def _recovery(traces: Traces) -> Iterator[str]:
             yield f"gone on with after {seconds:.1f} s"
 
 
-def recoveries(victims: Sequence[Victim]) -> list[float]:
-    """Return how long it took, after each death of a holder, until another process had claimed the conversation."""
-    return [
-        claimed - dead.notes[-1]["t"]
-        for dead, heir in pairwise(victims)
-        if dead.died_there and _held(dead)[1]
-        if (claimed := next((note["t"] for note in heir.notes if note.get("claimed")), 0.0))
-    ]
-
-
-def _was_appending(victim: Victim) -> bool:
-    """Say whether a process died with an append under way, that was recorded or not."""
-    under_way: set[str] = set()
-    for name, _, moment in (label.partition(":") for label in victim.reached if label.startswith("append#")):
-        (under_way.discard if moment in ("after", "moved") else under_way.add)(name)
-    return bool(under_way)
-
-
-def _held(victim: Victim) -> tuple[int, bool]:
-    """Return the last seq that a process appended, and whether it surely held the conversation when it died."""
-    last, holds = 0, False
-    for note in victim.notes:
-        last = max(last, note.get("seq", 0) if "types" in note else 0)
-        if "claimed" in note:
-            holds = holds or note["claimed"] > 0
-        elif note.get("at", "").startswith("hand-back#"):
-            holds = note.get("finished") is False
-    return last, holds
-
-
 def _requests(traces: Traces) -> Iterator[str]:
     """The model is asked again only what a kill kept from being recorded, and never sees a call without a result."""
-    tries, cut_off = traces.scenario.tries, sum(map(_was_asking, traces.deaths))
+    tries, cut_off = traces.scenario.tries, sum(map(was_asking, traces.deaths))
     asked = Counter(json.dumps(request["messages"], sort_keys=True) for request in traces.requests)
     for messages, times in asked.items():
         if times > tries * (1 + cut_off):
@@ -209,18 +167,6 @@ def _requests(traces: Traces) -> Iterator[str]:
         yield f"{len(traces.requests)} requests for {replies} replies and {cut_off} cut off by kills"
     for messages in asked:
         yield from _unpaired(json.loads(messages))
-
-
-def _was_asking(victim: Victim) -> bool:
-    """Say whether a process died between the sending of a request and the append of what came of it."""
-    asking = False
-    for note in victim.notes:
-        label = note.get("at", "")
-        if label.startswith("model#"):
-            asking = asking or label != victim.kill_at or not label.endswith(":before")
-        elif label.startswith("append#") and label.endswith(":after"):
-            asking = asking and not {"assistant_msg", "turn_ended"} & set(note["types"])
-    return asking
 
 
 def _unpaired(messages: list[dict[str, Any]]) -> Iterator[str]:

@@ -14,8 +14,9 @@ from domain.wire import stream_of
 from infra.database import Database
 from projections.catalog import PROJECTIONS
 from tests.crash.matrix.boundaries import Boundaries
-from tests.crash.matrix.checks import Traces, recoveries, violations
+from tests.crash.matrix.checks import Traces, violations
 from tests.crash.matrix.composition import Part, composed
+from tests.crash.matrix.deaths import recoveries
 from tests.crash.matrix.follower import Follower
 from tests.crash.matrix.outline import outline_of, told
 from tests.crash.matrix.person import Front, Person
