@@ -26,7 +26,8 @@ def verify(names: Names = None) -> Job:
     """Fold the whole log again and compare the rows with those that there are.
 
     It runs while the system works. Every difference names table, key, column
-    and both values. The exit code is 1 if there is any.
+    and both values. The exit code is 1 if there is any, and if parked conversations
+    had to be left out.
     """
     return Job(partial(_verify, names=names or []))
 
@@ -57,7 +58,7 @@ async def _verify(settings: Settings, *, names: Sequence[str]) -> int:
             verdicts = await verify(workshop.database, log, chosen, note)
     for verdict in verdicts:
         _show(verdict)
-    return NO if any(verdict.differences for verdict in verdicts) else 0
+    return NO if any(verdict.differences or verdict.parked for verdict in verdicts) else 0
 
 
 def _show(verdict: Verdict) -> None:
@@ -69,4 +70,5 @@ def _show(verdict: Verdict) -> None:
     if verdict.differences > len(verdict.shown):
         print(f"{name}: … and {verdict.differences - len(verdict.shown):,} more")
     found = f"{verdict.differences:,} differences" if verdict.differences else "as the log says"
-    print(f"{name}: {verdict.rows:,} rows, {found}")
+    left_out = f"; parked and left out: {len(verdict.parked):,} (see `retry`)" if verdict.parked else ""
+    print(f"{name}: {verdict.rows:,} rows, {found}{left_out}")
