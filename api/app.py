@@ -189,5 +189,6 @@ async def _kept_up(role: Callable[[], Coroutine[None, None, None]]) -> None:
 
 
 async def _stop(task: asyncio.Task[None]) -> None:
-    task.cancel()
+    if not task.cancelling():  # a second time would break off what it does to end in good order
+        task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from api.app import opened_stores
 from api.rebuilder import environment_of
-from api.rebuilding import workshop_of
+from api.rebuilding import collect_garbage_rarely, workshop_of
 from infra.log_setup import configure_logging
 from infra.settings import load_settings
 from projections.rebuild.jobs import Job, RebuildLost, open_slices
@@ -73,6 +73,7 @@ async def main(job: Sequence[str], names: Sequence[str], position: int, numbers:
         leds = shadows_of([known[name] for name in names])
         async with stores.database.connection() as connection:
             pieces = dict(await open_slices(connection, mine))
+        collect_garbage_rarely()
         async with workshop_of(stores).open_log(schema) as log:
             for number in numbers:
                 if number in pieces:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from domain.event_store import EventStore
     from infra.database import Database
     from projections.rebuild.ordered_log import OrderedLog
+
+
+def collect_garbage_rarely() -> None:
+    """Save a tenth of the time in a process that does nothing but fold: what it makes has no cycles."""
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
 
 
 def workshop_of(stores: Stores) -> Workshop:

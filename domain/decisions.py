@@ -60,6 +60,7 @@ class ProposedCall:
     gated: bool = False
     inquiry: Inquiry | None = None
     error: str | None = None
+    provider_data: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

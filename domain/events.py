@@ -140,7 +140,10 @@ class AssistantMsg(ConversationEvent):
 
 
 class ToolCall(ConversationEvent):
-    """The model wants a tool to run; the id is ours, globally unique, and the tool's idempotency key."""
+    """The model wants a tool to run; the id is ours, globally unique, and the tool's idempotency key.
+
+    `provider_data` is opaque and returns to its provider only.
+    """
 
     wire_type = "tool_call"
 
@@ -151,6 +154,7 @@ class ToolCall(ConversationEvent):
     args: Any = None
     executor: Executor
     gated: bool = False
+    provider_data: dict[str, Any] | None = None
 
 
 class Suspension(ConversationEvent):

@@ -44,15 +44,17 @@ def text_of(parts: Sequence[Part]) -> str:
 def fitted(parts: Sequence[Part], max_bytes: int) -> list[Part]:
     """Return the parts, cleaned, cut to about `max_bytes` of JSON.
 
-    The first that is too large becomes a stub (a text keeps its beginning), what follows is dropped.
+    The first that is too large becomes a stub (a text keeps its beginning); how many parts follow is told instead.
     """
     kept: list[Part] = []
     room = max_bytes
-    for part in parts:
+    for left, part in zip(range(len(parts) - 1, -1, -1), parts, strict=True):
         part = Part.model_validate(clean(part))
         size = _json_bytes(part)
         if size > room:
             kept.append(_cut(part, room - _ENVELOPE_BYTES))
+            if left:
+                kept.append(text_part(f"[{left:,} more parts left out]"))
             break
         kept.append(part)
         room -= size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
@@ -38,6 +39,10 @@ class RequestedCall(Protocol):
     def arguments(self) -> str:
         """The arguments as text; an empty one means none."""
 
+    @property
+    def provider_data(self) -> dict[str, Any] | None:
+        """What is opaque of the call, for its provider."""
+
 
 def mint_tool_call_id() -> str:
     """Return a new globally unique id of a tool call."""
@@ -57,7 +62,10 @@ def propose(
     on. A call that waits for somebody carries its inquiry, with the tool's own deadline, else `approval_timeout_s`
     (None or 0: none).
     """
-    return tuple(_proposed(request, toolset, mint_id(), approval_timeout_s) for request in requests)
+    return tuple(
+        replace(_proposed(request, toolset, mint_id(), approval_timeout_s), provider_data=request.provider_data)
+        for request in requests
+    )
 
 
 def client_inquiry(tool: Tool, args: Mapping[str, Any], *, approval_timeout_s: float | None) -> Inquiry:

@@ -40,7 +40,7 @@ def user_message(event: UserMsg) -> ProviderMessage:
 def assistant_message(event: AssistantMsg, calls: Sequence[ToolCall], model: str) -> ProviderMessage | None:
     """Render a reply with its calls for `model`; None for an empty one, which providers refuse.
 
-    Thinking and images go back to the model family that made them, and to no other.
+    Thinking, images and what is opaque of its calls go back to the model family that made them, and to no other.
     """
     own = same_family(event.model, model)
     text = text_of(event.content)
@@ -54,7 +54,7 @@ def assistant_message(event: AssistantMsg, calls: Sequence[ToolCall], model: str
     if signed := [_thinking_block(part.text, part.provider_data) for part in thoughts if part.provider_data]:
         message["thinking_blocks"] = signed
     if calls:
-        message["tool_calls"] = [_tool_call(call) for call in calls]
+        message["tool_calls"] = [_tool_call(call, own=own) for call in calls]
     return message
 
 
@@ -128,7 +128,9 @@ def _thinking_block(text: str | None, provider_data: dict[str, Any]) -> Provider
     return {**block, "thinking": text or ""} if block["type"] == "thinking" else block
 
 
-def _tool_call(event: ToolCall) -> ProviderMessage:
+def _tool_call(event: ToolCall, *, own: bool) -> ProviderMessage:
     """Render a call by our id, with the arguments that the model chose; only an object is one for every provider."""
     args = event.args if isinstance(event.args, dict) else {"arguments": event.args}
-    return {"id": event.tool_call_id, "type": "function", "function": {"name": event.name, "arguments": dumps(args)}}
+    function = {"name": event.name, "arguments": dumps(args)}
+    opaque = {"provider_specific_fields": event.provider_data} if own and event.provider_data else {}
+    return {"id": event.tool_call_id, "type": "function", "function": function, **opaque}

@@ -100,6 +100,7 @@ class TurnDecisions(CallDecisions):
                 args=proposed.args,
                 executor=proposed.executor,
                 gated=proposed.gated,
+                provider_data=proposed.provider_data,
             )
         for proposed in calls:
             call = self.calls[proposed.tool_call_id]
@@ -258,5 +259,9 @@ def _recordable(proposed: ProposedCall) -> ProposedCall:
     size = len(dumps(clean(proposed.args)).encode())
     if size > CONTENT_BYTES:
         proposed = replace(proposed, args={}, error=f"The arguments are too large: {size:,} bytes of JSON.")
+    opaque = proposed.provider_data
+    if opaque is not None and size + len(dumps(clean(opaque)).encode()) > CONTENT_BYTES:
+        opaque = None  # cut short it would be worth nothing
     provider_id = truncated(proposed.provider_id, _REASON_BYTES) if proposed.provider_id else None
-    return replace(proposed, name=truncated(proposed.name, _REASON_BYTES), provider_id=provider_id)
+    name = truncated(proposed.name, _REASON_BYTES)
+    return replace(proposed, name=name, provider_id=provider_id, provider_data=opaque)

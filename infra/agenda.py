@@ -106,12 +106,14 @@ with {_QUICK}, released as (
 select pg_notify('agenda ' || %(kind)s, extract(epoch from hold_until)::text) from released
 """
 
-# never waits for a row: the projector locks its rows in another order
+# Never waits for a row: the projector locks its rows in another order. A holder that says nothing for so long is dead,
+# and nobody will take over from it what owes nothing.
 _SWEEP: LiteralString = f"""
 with {_QUICK}
 delete from agenda a using quick
-where a.kind = %(kind)s and a.wake_at is null and a.state is null and a.seq >= a.seen_seq and a.claimed_by is null
-    and (a.hold_until is null or a.hold_until < clock_timestamp())
+where a.wake_at is null and a.state is null and a.seq >= a.seen_seq
+    and (a.hold_until is null or a.hold_until < clock_timestamp()
+        - case when a.claimed_by is null then interval '0' else interval '1 hour' end)
 """
 
 _DUE_IN: LiteralString = """

@@ -27,6 +27,8 @@ IDLE_IN_TRANSACTION_TIMEOUT_S = 5
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 LONGEST_LOAN_S = 20.0
 """A connection of the pool that is lent for longer is taken for dead: whoever lent it is let go."""
+STOOD_STILL_S = 1.0
+"""Who is so late has been stopped, or had no processor: that says nothing about the server."""
 PING_AFTER_S, PONG_WITHIN_S = 2.0, 2.0
 """Who listens and hears nothing asks whether the server is still there: a silent death is known within the sum."""
 
@@ -154,13 +156,19 @@ class Database:
 def hung_up_after(connection: AsyncConnection, seconds: float) -> Iterator[None]:
     """Hang up on a server that has not answered in time: whoever waits for it learns that the connection is lost."""
 
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
     # Cancelling would ask the server, which is the one that does not answer; a shut socket ends the wait at once.
     def hang_up() -> None:
-        if not connection.closed:
+        nonlocal timer
+        if loop.time() > timer.when() + STOOD_STILL_S:  # it was us: the answer may be here, and is not read yet
+            timer = loop.call_later(STOOD_STILL_S, hang_up)
+        elif not connection.closed:
             with socket.socket(fileno=os.dup(connection.fileno())) as line, suppress(OSError):  # the server was first
                 line.shutdown(socket.SHUT_RDWR)
 
-    timer = asyncio.get_running_loop().call_later(seconds, hang_up)
+    timer = loop.call_later(seconds, hang_up)
     try:
         yield
     finally:

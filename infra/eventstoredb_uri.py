@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 SCHEMES = ("esdb", "kurrentdb", "kdb")
 DISCOVER = "+discover"
@@ -33,7 +34,7 @@ class EventStoreDBUri:
 
 def parse_uri(text: str) -> EventStoreDBUri:
     """Read a connection string; `ValueError` says what is wrong with it, without repeating any part of it."""
-    parts = urlsplit(text)
+    parts = _split(text)
     scheme, discover = parts.scheme.removesuffix(DISCOVER), parts.scheme.endswith(DISCOVER)
     if scheme not in SCHEMES:
         schemes = ", ".join(f"{one}://" for one in SCHEMES)
@@ -54,8 +55,11 @@ def parse_uri(text: str) -> EventStoreDBUri:
         _refuse(f"lacks user and password, {EXAMPLE}; a server without TLS and passwords is named with ?tls=false")
     if not tls and login:
         _refuse("has a password and tls=false: passwords go only over TLS")
-    uri = urlunsplit(parts._replace(scheme="esdb" + DISCOVER * discover, path=""))
-    return EventStoreDBUri(uri, unquote(user), unquote(password))
+    user, password = unquote(user), unquote(password)
+    # encoded anew: the clients take what follows the first @, be it of the password, for the server's name
+    login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if login else ""
+    uri = urlunsplit(parts._replace(scheme="esdb" + DISCOVER * discover, netloc=login + places, path=""))
+    return EventStoreDBUri(uri, user, password)
 
 
 def masked_uri(text: str, mask: str) -> str:
@@ -65,14 +69,20 @@ def masked_uri(text: str, mask: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{login.partition(':')[0]}:{mask}@{places}" if at else places))
 
 
+def _split(text: str) -> SplitResult:
+    with suppress(ValueError):  # it repeats what it does not like, be it a part of the password
+        return urlsplit(text)
+    _refuse(f"is not like {EXAMPLE} ({ENCODED})")
+
+
 def _check(options: dict[str, str]) -> None:
     for name, value in options.items():
         if name not in OPTIONS:
             _refuse(f"has an unknown option; there are {', '.join(OPTIONS)}")
         if name in FLAGS and value.lower() not in ("true", "false"):
             _refuse(f"has another value than true or false for {name}")
-        if name in NUMBERS and not re.fullmatch(r"\d{1,9}", value, re.ASCII):
-            _refuse(f"has no whole number for {name}")
+        if name in NUMBERS and not re.fullmatch(r"[1-9]\d{0,8}", value, re.ASCII):
+            _refuse(f"has no whole number above 0 for {name}")
         if name in FILES and not Path(value).is_file():
             _refuse(f"names a {name} that is not there")
     if options.get("nodepreference", "leader").lower() != "leader":

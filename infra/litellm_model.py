@@ -132,8 +132,7 @@ class LiteLLMModel:
             if usage := reported.read(chunks):
                 items.put(usage)
             await items.room()
-        # LiteLLM makes up a "stop" where the server sent none, and keeps what was really received
-        return assembly, finish if getattr(chunks, "received_finish_reason", finish) else None
+        return assembly, finish if _has_finished(chunks) else None
 
     def _reply(
         self, request: ModelRequest, assembly: ReplyAssembly, finish: str | None, usage: Usage | None, started: float
@@ -150,6 +149,15 @@ class LiteLLMModel:
             usage=usage,
             latency_ms=round((time.monotonic() - started) * 1000),
         )
+
+
+def _has_finished(chunks: Any) -> bool:
+    """Say whether the server sent a finish reason: LiteLLM makes up a "stop", but keeps what it really received.
+
+    One that comes along with content, as Gemini's does, is kept under the second name (where LiteLLM makes up Gemini's
+    too: of a stream of theirs that ends cleanly too early nothing tells).
+    """
+    return any(getattr(chunks, name, None) for name in ("received_finish_reason", "intermittent_finish_reason"))
 
 
 def _too_late(request: ModelRequest, usage: Usage | None, *, whole: bool) -> ModelError:

@@ -36,6 +36,8 @@ LONGEST_PAUSE_S = 2.0
 ANSWER_WITHIN_S = 3.0
 # Losing what was written last is fine; waiting for a server that does not answer is not.
 SESSION: LiteralString = f"set synchronous_commit = off; set statement_timeout = '{ANSWER_WITHIN_S}s'"
+# What the dead were saying nobody clears, unless their conversations speak again; a living one saves all the time.
+FORGET: LiteralString = "delete from live_turns where updated_at < now() - interval '15 minutes'"
 NOTIFY: LiteralString = f"select pg_notify('{CHANNEL}', said) from unnest(%s::text[]) as said"
 SAVE: LiteralString = f"""
     with saved as (
@@ -159,6 +161,7 @@ class PostgresLiveTurns:
                 async with await self._database.connect() as connection:
                     with hung_up_after(connection, ANSWER_WITHIN_S):
                         await connection.execute(SESSION)
+                    await connection.execute(FORGET)
                     pause = COALESCE_S
                     self._stirred.set()
                     while True:

@@ -25,11 +25,12 @@ PAGE_EVENTS = 250
 BEHIND = {prefix: prefix[:-1] + chr(ord(prefix[-1]) + 1) for prefix in (STREAM, SUMMARY_STREAM)}
 """The first name behind those of all streams that begin so, by bytes."""
 
+COUNT: LiteralString = "select count(*) from {log} where stream >= %(first)s and stream < %(behind)s"
 BOUNDS: LiteralString = """
 select stream, n from (
-    select stream, row_number() over (order by stream, seq) as n, count(*) over () as total from {log}
+    select stream, row_number() over (order by stream, seq) as n from {log}
     where stream >= %(first)s and stream < %(behind)s
-) numbered where n %% %(events)s = 0 or n = total order by n
+) numbered where n %% %(events)s = 0 order by n
 """
 READ: LiteralString = """
 select stream, seq, position, event_id, type, data::text, metadata::text from {log}
@@ -50,18 +51,18 @@ class PostgresOrderedLog:
 
     async def slices(self, events: int) -> list[Slice]:
         """Cut the log into slices of about so many events; a stream is in one slice."""
+        values = {"first": STREAM, "behind": BEHIND[STREAM], "events": events}
         async with self._database.connection() as connection:
-            cursor = await connection.execute(
-                sql.SQL(BOUNDS).format(log=self._table), {"first": STREAM, "behind": BEHIND[STREAM], "events": events}
-            )
-            found = await cursor.fetchall()
+            counted = await connection.execute(sql.SQL(COUNT).format(log=self._table), values)
+            found = await connection.execute(sql.SQL(BOUNDS).format(log=self._table), values)
+            [(total,)], bounds = await counted.fetchall(), await found.fetchall()
         slices: list[Slice] = []
         first, before = None, 0
-        for stream, number in found[:-1]:
-            if stream not in (first, found[-1][0]) and _is_canonical(stream):
+        for stream, number in bounds:
+            if stream != first and _is_canonical(stream):
                 slices.append(Slice(first, stream, number - before))
                 first, before = stream, number
-        return [*slices, Slice(first, None, (found[-1][1] if found else 0) - before)]
+        return [*slices, Slice(first, None, max(0, total - before))]
 
     async def read(self, piece: Slice, upto: int) -> AsyncGenerator[Sequence[StoredEvent], None]:
         """Yield a slice's events by conversation and position, by two cursors of the server."""

@@ -16,6 +16,8 @@ from domain.parts import Part
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+SIGNATURE_IN_ID = "__thought__"
+"""Behind it LiteLLM repeats Gemini's signature in a call's id, for clients that keep nothing else of it."""
 HOSTED_ID = "srvtoolu_"
 """Begins Anthropic's ids of tools that its own host runs; LiteLLM streams them like calls of ours."""
 
@@ -37,6 +39,7 @@ class _Call:
     name: str
     provider_id: str | None = None
     pieces: list[str] = field(default_factory=list)
+    provider_data: dict[str, Any] | None = None
 
     @property
     def arguments(self) -> str:
@@ -102,7 +105,9 @@ class ReplyAssembly:
     def tool_requests(self) -> tuple[ToolRequest, ...]:
         """Return the calls that are not the host's, in the order in which they began."""
         return tuple(
-            ToolRequest(call.provider_id, call.name, call.arguments) for call in self._calls if not call.hosted
+            ToolRequest(call.provider_id, call.name, call.arguments, call.provider_data)
+            for call in self._calls
+            if not call.hosted
         )
 
     def _say(self, kind: Literal["text", "thinking"], text: str) -> Delta:
@@ -135,7 +140,8 @@ class ReplyAssembly:
             function = getattr(fragment, "function", None)
             if function is None:
                 continue
-            index, provider_id, name = fragment.index, fragment.id or None, function.name or None
+            index, name = fragment.index, function.name or None
+            provider_id = (fragment.id or "").partition(SIGNATURE_IN_ID)[0] or None
             call = self._current.get(index)
             if name is not None and (call is None or index in begun_here or _begins_another(call, provider_id, name)):
                 call = _Call(name, provider_id)
@@ -144,6 +150,8 @@ class ReplyAssembly:
                 begun_here.add(index)
             if call is not None:
                 call.provider_id = call.provider_id or provider_id
+                if isinstance(opaque := getattr(fragment, "provider_specific_fields", None), dict):
+                    call.provider_data = opaque
                 call.pieces.append(function.arguments or "")
 
 

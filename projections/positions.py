@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 CHANNEL = "projected"
 LOOK_EVERY_S = 1.0
-"""Should a notification be lost, whoever waits looks for himself this often."""
-REACHED = "select coalesce(min(position), 0), count(*) from projections where name = any(%s)"
+"""Should a notification be lost, those who wait look for themselves this often: one look is for all of them."""
+POSITIONS = "select name, position from projections"
 
 
 class Listener(Connections, Protocol):
@@ -34,6 +34,8 @@ class Positions:
         self._database = database
         self._reached: dict[str, int] = {}
         self._moved = asyncio.Event()
+        self._looking = asyncio.Lock()
+        self._looked_at = -LOOK_EVERY_S
 
     async def run(self) -> NoReturn:
         """Listen for moved checkpoints until cancelled."""
@@ -41,7 +43,8 @@ class Positions:
             async with aclosing(self._database.listen([CHANNEL])) as notifications:
                 async for notification in notifications:
                     if notification is None:  # what was true of the server before may not be of this one
-                        self._reached.clear()
+                        self._reached = {}
+                        self._looked_at = -LOOK_EVERY_S
                     else:
                         self._take(notification.payload)
                     moved, self._moved = self._moved, asyncio.Event()
@@ -53,27 +56,34 @@ class Positions:
         What is read after True, on any connection to this server, contains the events up to there.
         """
         clock = asyncio.get_running_loop().time
-        look_at, deadline = clock(), clock() + timeout_s
-        while True:
-            moved = self._moved
-            if all(self._reached.get(name, -1) >= position for name in names):
-                return True
-            if (now := clock()) >= look_at:
-                if await self._have_reached(names, position):
-                    return True
-                look_at = clock() + LOOK_EVERY_S
-            if now >= deadline:
+        began, deadline = clock(), clock() + timeout_s
+        while any(self._reached.get(name, -1) < position for name in names):
+            now, look_at = clock(), self._looked_at + LOOK_EVERY_S
+            if now >= look_at or (now >= deadline and self._looked_at < began):
+                await self._look()
+            elif now >= deadline:
                 return False
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(min(look_at, deadline)):
-                    await moved.wait()
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(min(look_at, deadline)):
+                        await self._moved.wait()
+        return True
 
-    async def _have_reached(self, names: Collection[str], position: int) -> bool:
-        async with self._database.connection() as connection:
-            row = await (await connection.execute(REACHED, [list(names)])).fetchone()
-        return row is not None and row[0] >= position and row[1] == len(set(names))
+    async def _look(self) -> None:
+        """Ask the database, unless somebody has while one waited for his turn."""
+        clock = asyncio.get_running_loop().time
+        asked = clock()
+        async with self._looking:
+            if self._looked_at >= asked:
+                return
+            reached, asked = self._reached, clock()
+            async with self._database.connection() as connection:
+                for name, position in await (await connection.execute(POSITIONS)).fetchall():
+                    reached[name] = max(position, reached.get(name, -1))
+            if reached is self._reached:
+                self._looked_at = asked
 
     def _take(self, payload: str) -> None:
         position, *names = payload.split()
         for name in names:
-            self._reached[name] = int(position)
+            self._reached[name] = max(int(position), self._reached.get(name, -1))

@@ -48,8 +48,10 @@ class Table:
         self._loads = still_open != "false"
         arrays = ", ".join(f"%b::{'text[]::' if kind in JSON else ''}{kind}[]" for kind in self.types)
         changes = ", ".join(f"{column} = excluded.{column}" for column in self.columns if column not in self.key)
-        self._upsert = f"insert into {name} ({listed}) select {listed} from unnest({arrays}) as changed ({listed}) "
-        self._upsert += f"on conflict ({key}) do update set {changes}" if changes else "on conflict do nothing"
+        self._insert = f"insert into {name} ({listed}) select {listed} from unnest({arrays}) as changed ({listed})"
+        self._upsert = (
+            self._insert + f"on conflict ({key}) do update set {changes}" if changes else "on conflict do nothing"
+        )
         self._as_stored = f'select {listed} from unnest({arrays}) with ordinality as given ({listed}, "N") order by "N"'
         texts = (f"{column}::text" if column in self._json else column for column in self.columns)
         self._between = f"select {', '.join(texts)} from {name} where conversation_id between %b and %b"
@@ -58,7 +60,7 @@ class Table:
         gone = ", ".join(f"%b::{kinds[column]}[]" for column in self.key)
         same = " and ".join(f"{name}.{column} = gone.{column}" for column in self.key)
         self._remove = f"delete from {name} using unnest({gone}) as gone ({key}) where {same}"
-        self._copy = f"copy {name} ({listed}) from stdin"
+        self._copy = f"copy {name} ({listed}) from stdin (format binary)"
         self._binary = [BINARY[kind] for kind in self.types] if BINARY.keys() >= set(self.types) else None
         versions = {"json": b"", "jsonb": b"\x01"}
         self._json_at = [(at, versions[kind]) for at, kind in enumerate(self.types) if kind in JSON]
@@ -76,8 +78,7 @@ class Table:
 
     async def upsert(self, connection: AsyncConnection, rows: Sequence[Row]) -> None:
         """Insert or replace rows, in one statement that locks them in their order."""
-        values = map(self.values, rows)
-        await connection.execute(self._upsert, list(map(list, zip(*values, strict=True))), prepare=True)
+        await connection.execute(self._upsert, self._arrays(rows), prepare=True)
 
     async def remove(self, connection: AsyncConnection, keys: Iterable[tuple[Any, ...]]) -> None:
         """Delete the rows of these keys (the conversation first)."""
@@ -86,11 +87,9 @@ class Table:
     async def copy(self, connection: AsyncConnection, rows: Sequence[Row]) -> None:
         """Insert new rows, as fast as can be."""
         if self._binary is None:
-            async with connection.cursor().copy(self._copy) as copy:
-                for row in rows:
-                    await copy.write_row(self.values(row))
+            await connection.execute(self._insert, self._arrays(rows), prepare=True)
             return
-        async with connection.cursor().copy(f"{self._copy} (format binary)") as copy:
+        async with connection.cursor().copy(self._copy) as copy:
             copy.set_types(self._binary)
             for row in rows:
                 values = [row[column] for column in self.columns]
@@ -99,6 +98,11 @@ class Table:
                         values[at] = version + to_json(values[at])
                 await copy.write_row(values)
 
+    def be_lenient(self) -> bool:
+        """Let `copy` convert values as `upsert` does, which takes longer; False if it does so already."""
+        was_strict, self._binary = self._binary is not None, None
+        return was_strict
+
     async def between(self, connection: AsyncConnection, first: UUID, last: UUID) -> list[tuple[Any, ...]]:
         """Return the values of all rows of the conversations from `first` to `last`, json as text."""
         cursor = connection.cursor(binary=True)
@@ -106,10 +110,8 @@ class Table:
 
     async def as_stored(self, connection: AsyncConnection, rows: Sequence[Row]) -> list[Row]:
         """Return rows as the table would give them back, with the values of its types."""
-        values = map(self.values, rows)
-        cursor = await connection.cursor(binary=True).execute(
-            self._as_stored, list(map(list, zip(*values, strict=True))), prepare=True
-        )
+        cursor = connection.cursor(binary=True)
+        await cursor.execute(self._as_stored, self._arrays(rows), prepare=True)
         return [dict(zip(self.columns, found, strict=True)) for found in await cursor.fetchall()]
 
     async def forget(self, connection: AsyncConnection, conversations: Sequence[UUID]) -> None:
@@ -119,6 +121,9 @@ class Table:
     def key_of(self, row: Row) -> Key:
         """Return a row's key, the conversation first."""
         return tuple(row[column] for column in self.key)
+
+    def _arrays(self, rows: Iterable[Row]) -> list[list[Any]]:
+        return list(map(list, zip(*map(self.values, rows), strict=True)))
 
     def values(self, row: Row) -> list[Any]:
         """Return a row's values in the order of `columns`, json as text."""

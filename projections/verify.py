@@ -45,12 +45,16 @@ class NotVerifiable(Exception):
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found of one projection: rows compared and differences, of which the first are `shown`."""
+    """What was found of one projection: rows compared and differences, of which the first are `shown`.
+
+    Rows of conversations that were `parked` meanwhile are older than the log by design: they are left out.
+    """
 
     projection: Projection
     rows: int = 0
     differences: int = 0
     shown: list[Difference] = field(default_factory=list)
+    parked: set[UUID] = field(default_factory=set)
 
     def take(self, differences: Sequence[Difference]) -> None:
         """Count differences, and keep the first."""
@@ -106,6 +110,8 @@ class _Check:
                 )
             together[position].append(verdict)
         self._excused = set(await (await self._connection.execute(PARKED, [names])).fetchall())
+        for verdict in self._verdicts:
+            verdict.parked |= {one for name, one in self._excused if name == verdict.projection.name}
         for position, verdicts in together.items():
             await self._compare(position, verdicts)
 

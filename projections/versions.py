@@ -51,7 +51,7 @@ class Versions:
         cursor = await connection.execute(STORED, [list(names)], prepare=True)
         for name, version in await cursor.fetchall():
             if version < self._known[name]:
-                raise OtherVersion(f"the read model {name} is being rebuilt for this version; try again")
+                raise OtherVersion(f"the read model {name} is of an older version until it is rebuilt; try again then")
             if version > self._known[name]:
                 raise OtherVersion(f"a newer Rejoinder has rebuilt the read model {name}: ask one of that version")
 

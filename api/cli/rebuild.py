@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from contextlib import asynccontextmanager
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from projections.projection import Projection
     from projections.rebuild.progress import Progress
     from projections.rebuild.run import Workshop
+
+NICENESS = 10
+"""Who serves goes first, unless a rebuild is to be fast."""
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Read models, as `projections` lists them.")]
 All = Annotated[bool, typer.Option("--all", help="All of them, in one pass over the log.")]
@@ -44,13 +48,16 @@ def rebuild(names: Names = None, everything: All = False, fast: Fast = False, at
 async def _rebuild(settings: Settings, *, names: Sequence[str], fast: bool, attached: bool) -> int:
     from api.app import opened_stores
     from api.rebuild_slices import Processes
-    from api.rebuilding import workshop_of
+    from api.rebuilding import collect_garbage_rarely, workshop_of
     from projections.rebuild.run import cancel, rebuild
 
     stop = _Stop(attached)
+    if not fast:
+        os.nice(NICENESS)
     async with opened_stores(settings) as stores:
         chosen = named(stores.projections, names) if names else list(stores.projections)
         workshop = workshop_of(stores)
+        collect_garbage_rarely()
         spread = Processes(settings, stores.dsn, [one.name for one in chosen]) if fast else None
         try:
             async with _shown(workshop, chosen, quiet=attached):

@@ -26,7 +26,8 @@ def verify(names: Names = None) -> Job:
     """Fold the whole log again and compare the rows with those that there are.
 
     It runs while the system works. Every difference names table, key, column
-    and both values. The exit code is 1 if there is any.
+    and both values. The exit code is 1 if there is any, and if parked conversations
+    had to be left out.
     """
     return Job(partial(_verify, names=names or []))
 
@@ -34,7 +35,7 @@ def verify(names: Names = None) -> Job:
 async def _verify(settings: Settings, *, names: Sequence[str]) -> int:
     from api.app import opened_stores
     from api.cli.progress_bar import ProgressBar
-    from api.rebuilding import workshop_of
+    from api.rebuilding import collect_garbage_rarely, workshop_of
     from projections.rebuild.progress import Progress
     from projections.verify import verify
 
@@ -52,11 +53,12 @@ async def _verify(settings: Settings, *, names: Sequence[str]) -> int:
     async with opened_stores(settings) as stores:
         chosen = named(stores.projections, names) if names else list(stores.projections)
         workshop = workshop_of(stores)
+        collect_garbage_rarely()
         async with workshop.open_log(None) as log, ProgressBar("verify", look):
             verdicts = await verify(workshop.database, log, chosen, note)
     for verdict in verdicts:
         _show(verdict)
-    return NO if any(verdict.differences for verdict in verdicts) else 0
+    return NO if any(verdict.differences or verdict.parked for verdict in verdicts) else 0
 
 
 def _show(verdict: Verdict) -> None:
@@ -68,4 +70,5 @@ def _show(verdict: Verdict) -> None:
     if verdict.differences > len(verdict.shown):
         print(f"{name}: … and {verdict.differences - len(verdict.shown):,} more")
     found = f"{verdict.differences:,} differences" if verdict.differences else "as the log says"
-    print(f"{name}: {verdict.rows:,} rows, {found}")
+    left_out = f"; parked and left out: {len(verdict.parked):,} (see `retry`)" if verdict.parked else ""
+    print(f"{name}: {verdict.rows:,} rows, {found}{left_out}")

@@ -39,11 +39,15 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """A tool that the model wants to be called; `arguments` is the raw text it produced, perhaps no JSON."""
+    """A tool that the model wants to be called; `arguments` is the raw text it produced, perhaps no JSON.
+
+    `provider_data` is opaque (a signature of the thoughts that led to the call) and goes back to its provider.
+    """
 
     provider_id: str | None
     name: str
     arguments: str
+    provider_data: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

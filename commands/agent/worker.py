@@ -54,7 +54,7 @@ class Worker:
         self._look = asyncio.Event()
         self._nearby: asyncio.Queue[Session] = asyncio.Queue()
         self._titles = Titles(surroundings)
-        self._sweep_at = 0.0
+        self._sweep_at = self._renewed_at = 0.0
         self._stopping = False
 
     @property
@@ -74,7 +74,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work for ever; cancel it to stop: what runs is drained to its next durable event, within ten seconds."""
-        self._stopping = False
+        self._stopping, self._renewed_at = False, _time()
         keeping = asyncio.create_task(again(self._keep_leases), name="leases")
         looking = [
             asyncio.create_task(again(self._follow_nearby), name="hints from nearby"),
@@ -116,6 +116,7 @@ class Worker:
         """Claim what is due into the free slots, and say how long to sleep."""
         try:
             await self._sweep()
+            await self._renew_what_is_late()
             async with self._claiming:
                 free = self._concurrency - self.running
                 if free <= 0 or await self._claim(self._agenda.claim(free)) == free:
@@ -133,12 +134,13 @@ class Worker:
             beside = self.running - self._concurrency
             if 0 <= beside < DEADLINES_BESIDE:
                 try:
+                    await self._renew_what_is_late()
                     await self._claim(self._agenda.claim_expired(DEADLINES_BESIDE - beside), deadlines_only=True)
                 except AgendaUnavailable as error:
                     logger.warning("cannot look for deadlines: %s", error, extra={"action": "agenda_unavailable"})
 
     async def _sweep(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = _time()
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_EVERY_S
             await self._agenda.sweep()
@@ -213,16 +215,24 @@ class Worker:
         """
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
-            holds = [running.hold for running in self._running.values()]
             try:
-                held = await self._agenda.extend([hold.claim for hold in holds]) if holds else set()
+                await self._renew()
             except AgendaUnavailable as error:
                 logger.warning("cannot renew leases: %s", error, extra={"action": "agenda_unavailable"})
-                continue
-            for hold in holds:
-                if hold.claim.conversation_id not in held and self._runs(hold):
-                    logger.info("a conversation is not held any more", extra={"action": "lease_lost"})
-                    hold.abandon()
+
+    async def _renew(self) -> None:
+        holds = [running.hold for running in self._running.values()]
+        held = await self._agenda.extend([hold.claim for hold in holds]) if holds else set()
+        self._renewed_at = _time()
+        for hold in holds:
+            if hold.claim.conversation_id not in held and self._runs(hold):
+                logger.info("a conversation is not held any more", extra={"action": "lease_lost"})
+                hold.abandon()
+
+    async def _renew_what_is_late(self) -> None:
+        """After an outage leases come first: what this worker still runs must not be claimed again, by itself."""
+        if _time() > self._renewed_at + 2 * RENEW_EVERY_S:
+            await self._renew()
 
     async def _drain(self) -> None:
         """Let what runs come to its next durable event, then hand everything back."""
@@ -239,6 +249,10 @@ class Worker:
     async def _all_end(self, *, within_s: float) -> None:
         if tasks := [running.task for running in self._running.values()]:
             await asyncio.wait(tasks, timeout=within_s)
+
+
+def _time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def again(follow: Callable[[], Awaitable[None]]) -> NoReturn:

@@ -20,6 +20,7 @@ try:
         BadRequestError,
         MaximumAppendSizeExceededError,
     )
+    from esdbclient.exceptions import DeadlineExceeded as DeadlineExceededError
     from esdbclient.exceptions import EventStoreDBClientException as ClientError
     from esdbclient.exceptions import NodeIsNotLeader as NodeIsNotLeaderError
     from esdbclient.exceptions import NotFound as NotFoundError
@@ -34,6 +35,7 @@ except ModuleNotFoundError:
     from kurrentdbclient.exceptions import (  # type: ignore[no-redef, unused-ignore]  # as above
         AccessDeniedError,
         BadRequestError,
+        DeadlineExceededError,
         MaximumAppendSizeExceededError,
         NodeIsNotLeaderError,
         NotFoundError,
@@ -50,20 +52,20 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable
 
 __all__ = [
-    "BadRequestError", "Client", "ClientError", "MaximumAppendSizeExceededError", "NewEvent", "NodeIsNotLeaderError",
-    "NotFoundError", "RecordedEvent", "RefusedErrors", "ServiceUnavailableError", "StreamIsDeletedError",
-    "StreamState", "WrongCurrentVersionError", "new_client", "status_of", "whole",
+    "BadRequestError", "Client", "ClientError", "DeadlineExceededError", "MaximumAppendSizeExceededError", "NewEvent",
+    "NodeIsNotLeaderError", "NotFoundError", "RecordedEvent", "RefusedErrors", "ServiceUnavailableError",
+    "StreamIsDeletedError", "StreamState", "WrongCurrentVersionError", "in_time", "new_client", "status_of", "whole",
 ]  # fmt: skip
 
 CHANNEL_OPTIONS = (
-    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
-"""A peer that fell silent is noticed in 15 s, also behind an idle subscription; one that is back, in about a second.
+"""A peer that fell silent is noticed in 10 s, also behind an idle subscription; one that is back, in about a second.
 
 The keep-alive interval of a connection string comes to nothing in esdbclient, which misspells its name.
 """
@@ -86,15 +88,29 @@ def new_client(uri: str) -> Client:
     return client
 
 
-async def whole(response: AsyncIterable[RecordedEvent]) -> list[RecordedEvent]:
-    """Return all that a read gives; raises `Interrupted` where the client would pass off a part of it as the whole.
+async def in_time(response: AsyncIterable[RecordedEvent]) -> tuple[list[RecordedEvent], bool]:
+    """Return what a read gives until its deadline, and whether that is all.
 
-    A call that was cancelled, by the client's reconnecting or with our task, looks like one that came to its end.
+    Raises `Interrupted` where the client would pass off a part as the whole: a call that was cancelled, by the client's
+    reconnecting or with our task, looks like one that came to its end.
     """
-    events = [event async for event in response]
+    events: list[RecordedEvent] = []
+    try:
+        async for event in response:
+            events.append(event)
+    except DeadlineExceededError:
+        return events, False
     call = getattr(response, "aio_call", None) or getattr(response, "_unary_stream_call", None)
     if not isinstance(call, grpc.aio.Call) or await call.code() is not grpc.StatusCode.OK:
         raise Interrupted("the connection was lost while reading")
+    return events, True
+
+
+async def whole(response: AsyncIterable[RecordedEvent]) -> list[RecordedEvent]:
+    """Return all that a read gives; raises `Interrupted` if it cannot be had in time."""
+    events, ended = await in_time(response)
+    if not ended:
+        raise Interrupted("the server does not answer in time")
     return events
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from infra.eventstoredb.clients import NotFoundError, whole
+from infra.eventstoredb.clients import DeadlineExceededError, Interrupted, NotFoundError, in_time, whole
 from infra.eventstoredb.line import InvalidPosition
 from infra.eventstoredb.records import MOST
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAGE_EVENTS = 1_000
+LOOK_EVENTS = 5_000
+"""How many events of others a server looks through between two words of how far it has come."""
 
 
 class Reader:
@@ -85,37 +88,70 @@ class Reader:
 
         return await self._line.call(attempt)
 
-    async def all(self, after: int, count: int, streams: list[str]) -> list[RecordedEvent]:
-        """Read up to `count` records of `$all` with a greater position than `after`."""
+    async def all(self, after: int, count: int, streams: list[str]) -> tuple[list[RecordedEvent], int, bool]:
+        """Read up to `count` records of `$all` with a greater position than `after`.
+
+        Returns them, the position that was reached, and whether there may be more: what takes the server long, such as
+        looking through millions of events of other programs, is done piece by piece.
+        """
         if after > MOST:
-            return []
+            return [], after, False
         start = after
 
-        async def attempt(client: Client) -> list[RecordedEvent]:
-            return await whole(
-                await client.read_all(
-                    commit_position=start or None,
-                    limit=count + 1,  # the record at the position itself comes first
-                    filter_include=streams,
-                    filter_by_stream_name=True,
-                    timeout=self._patience,
-                )
+        async def attempt(client: Client) -> tuple[list[RecordedEvent], int, bool]:
+            response = await client.read_all(
+                commit_position=start or None,
+                limit=count + 1,  # the record at the position itself comes first
+                filter_include=streams,
+                filter_by_stream_name=True,
+                timeout=self._patience / 3,
             )
+            records, ended = await in_time(response)
+            records = [record for record in records if (record.commit_position or 0) > after][:count]
+            if records:
+                return records, records[-1].commit_position or 0, len(records) == count or not ended
+            return [], after if ended else await self._looked_through(client, start, streams), not ended
 
         try:
-            records = await self._line.call(attempt)
+            return await self._line.call(attempt)
         except InvalidPosition:
             start = await self._boundary(after, streams)
-            records = await self._line.call(attempt)
-        return [record for record in records if (record.commit_position or 0) > after][:count]
+            return await self._line.call(attempt)
+
+    async def _looked_through(self, client: Client, position: int, streams: list[str]) -> int:
+        """Return how far after a position there is nothing: only a subscription tells how far the server has looked.
+
+        Raises `Interrupted` if it is not far: then a read can be had in time.
+        """
+        subscription = await client.subscribe_to_all(
+            commit_position=position or None,
+            filter_include=streams,
+            filter_by_stream_name=True,
+            include_checkpoints=True,
+            include_caught_up=True,
+            window_size=LOOK_EVENTS,
+            checkpoint_interval_multiplier=1,
+            timeout=self._patience / 3,
+        )
+        reached = newest = position
+        async with subscription:
+            with suppress(DeadlineExceededError):
+                async for record in subscription:
+                    if not record.is_checkpoint:
+                        break
+                    # the last one does not count: see `LiveSubscription`
+                    reached, newest = newest, record.commit_position or 0
+        if reached == position:
+            raise Interrupted("the server does not answer in time")
+        return reached
 
     async def _boundary(self, position: int, streams: list[str]) -> int:
         """Find the newest event at or before a position at which none begins (somebody made it up), by reading all."""
         logger.warning("no event has the position %d: reading the log from its start", position)
-        found, full = 0, True
-        while full:
-            records = await self.all(found, PAGE_EVENTS, streams)
-            positions = [record.commit_position or 0 for record in records]
-            found = max((one for one in positions if one <= position), default=found)
-            full = len(records) == PAGE_EVENTS and positions[-1] <= position
-        return found
+        found = 0
+        while True:
+            records, reached, full = await self.all(found, PAGE_EVENTS, streams)
+            if reached > position or not full:
+                positions = (record.commit_position or 0 for record in records)
+                return max((one for one in positions if one <= position), default=found)
+            found = reached

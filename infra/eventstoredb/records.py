@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MOST = 2**63 - 1
 """The greatest seq; also a tombstone's, whose revision is the greatest that there is."""
 
-HEAD = re.compile(r'\{"\$correlationId":(?:null|"[^"\\]*"),"\$causationId":(?:null|"[^"\\]*"),"\$more":(\d+),')
+HEAD = re.compile(rb'\{"\$correlationId":(?:null|"[^"\\]*"),"\$causationId":(?:null|"[^"\\]*"),"\$more":(\d+),')
 """What `to_record` puts before the members of an event's metadata.
 
 The ids are where EventStoreDB's own projections look for them. `$more` counts the events of the same append that
@@ -51,14 +51,13 @@ class Names:
         return [re.escape(self._prefix + stream)]
 
     def stored(self, record: RecordedEvent) -> StoredEvent:
-        """Make the event of a record."""
+        """Make the event of a record: ours to the letter, of other programs' whatever can be read as text."""
         stream, position = record.stream_name.removeprefix(self._prefix), record.commit_position or 0
         if record.type == STREAM_DELETED:
             return StoredEvent(stream, MOST, position, record.id, STREAM_DELETED, "{}", "{}")
-        metadata = HEAD.sub("{", record.metadata.decode(), count=1)
-        return StoredEvent(
-            stream, record.stream_position + 1, position, record.id, record.type, record.data.decode(), metadata
-        )
+        data, metadata = record.data, HEAD.sub(b"{", record.metadata, count=1)
+        texts = data.decode(errors="replace"), metadata.decode(errors="replace")
+        return StoredEvent(stream, record.stream_position + 1, position, record.id, record.type, *texts)
 
 
 def to_record(event: NewEvent, more: int) -> NewRecord:
@@ -79,13 +78,13 @@ def _id(metadata: dict[str, Any], name: str) -> str:
 
 def more_to_come(record: RecordedEvent) -> bool:
     """Say whether further events of the same append follow."""
-    found = HEAD.match(record.metadata.decode())
-    return found is not None and found[1] != "0"
+    found = HEAD.match(record.metadata)
+    return found is not None and found[1] != b"0"
 
 
 def without_torn_end(records: list[RecordedEvent]) -> list[RecordedEvent]:
-    """Cut an append off the end of a page that holds only a part of it, unless the page holds nothing else."""
+    """Cut an append off the end of a page that holds only a part of it."""
     end = len(records)
     while end and more_to_come(records[end - 1]):
         end -= 1
-    return records[:end] or records
+    return records[:end]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -51,7 +52,9 @@ class EventStoreDBEventStore:
         self._appends, self._reads, self._live_line = (Line(uri, patience) for _ in range(3))
         self._reader = Reader(self._reads, self._names, patience)
         self._deletions, self._fan_out = Deletions(self), FanOut()
-        self._live = LiveSubscription(self._live_line, self._names, self._deletions, self._fan_out, self.head, patience)
+        self._live = LiveSubscription(
+            self._live_line, self._names, self._deletions, self._fan_out, self.head, self._beyond, patience
+        )
 
     async def __aenter__(self) -> Self:
         try:
@@ -92,9 +95,7 @@ class EventStoreDBEventStore:
         try:
             return Appended(expected + len(records), await self._appends.call(attempt))
         except WrongCurrentVersionError as error:
-            if (actual := await self._version(stream)) == expected:  # less was there, and has come meanwhile
-                return await self.append(stream, events, expected)
-            raise StreamMoved(stream, expected, actual) from error
+            raise StreamMoved(stream, expected, _actual(error)) from error
         except StreamIsDeletedError as error:
             raise StreamDeleted(stream) from error
         except (MaximumAppendSizeExceededError, BadRequestError) as error:
@@ -114,11 +115,12 @@ class EventStoreDBEventStore:
     async def read_all(self, after_position: int, *, limit: int, prefixes: Sequence[str] = ()) -> list[StoredEvent]:
         """Return up to `limit` events with a greater position, ascending, of streams that begin with a prefix."""
         events: list[StoredEvent] = []
-        position, full = after_position, True
+        position, count, full = after_position, limit, True
         while full and len(events) < limit:
-            page, position, full = await self._page(position, min(limit - len(events), PAGE_EVENTS), prefixes)
+            page, position, full = await self._page(position, min(count, PAGE_EVENTS), prefixes)
             events += page
-        return events
+            count *= 2  # where deleted streams were, there may be little to see
+        return events[:limit]
 
     def subscribe(self, after_position: int, *, prefixes: Sequence[str] = ()) -> AsyncGenerator[Batch, None]:
         """Catch up from `after_position`, then stay live."""
@@ -142,7 +144,7 @@ class EventStoreDBEventStore:
                 tombstone = (await self._tombstone(stream),) if after < MOST else ()
                 return Batch(tombstone, MOST, caught_up=True)
             full = len(records) == PAGE_EVENTS
-            events = tuple(map(self._names.stored, without_torn_end(records) if full else records))
+            events = tuple(map(self._names.stored, (full and without_torn_end(records)) or records))
             return Batch(events, events[-1].seq if events else after, caught_up=not full)
 
         return follow(self._fan_out.joined_stream(stream), page, after, by_seq)
@@ -166,29 +168,37 @@ class EventStoreDBEventStore:
         """Return the position of the newest event of the server, 0 if there is none."""
         return await self._reader.head()
 
-    async def _version(self, stream: str) -> int:
-        newest = await self.read(stream, limit=1)
-        return newest[0].seq if newest else 0
+    async def _beyond(self, position: int) -> bool:
+        records, *_ = await self._reader.all(position, 1, self._names.filter())
+        return bool(records)
 
     async def _page(
         self, after: int, count: int, prefixes: Sequence[str], *, torn: bool = True
     ) -> tuple[list[StoredEvent], int, bool]:
         """Read on in `$all`: what may be seen, the position that was reached, and whether there may be more."""
-        records, _ = await asyncio.gather(
+        (records, reached, full), _ = await asyncio.gather(
             self._reader.all(after, count, self._names.filter(prefixes)), self._deletions.refresh()
         )
-        full = len(records) == count
-        if full and not torn:
-            records = without_torn_end(records)
-        events = [event for event in map(self._names.stored, records) if self._deletions.shows(event)]
-        return events, (records[-1].commit_position or 0) if records else after, full
+        if records and full and not torn:
+            uncut = without_torn_end(records)
+            if uncut or len(records) < count:  # else it is an append larger than a page
+                records = uncut
+            reached = (records[-1].commit_position or 0) if records else after
+        return [event for event in map(self._names.stored, records) if self._deletions.shows(event)], reached, full
 
     async def _tombstone(self, stream: str) -> StoredEvent:
         """Find the tombstone of a deleted stream, of which its reads say nothing: it comes after the ledger's entry."""
         await self._deletions.refresh()
         position = self._deletions.position(stream)
-        while records := await self._reader.all(position, 1, self._names.only(stream)):
-            if records[0].type == STREAM_DELETED:
+        full = True
+        while full:
+            records, position, full = await self._reader.all(position, 1, self._names.only(stream))
+            if records and records[0].type == STREAM_DELETED:
                 return self._names.stored(records[0])
-            position = records[0].commit_position or 0
         raise StoreError(f"{stream} was deleted, but its tombstone is not there (yet)")
+
+
+def _actual(error: WrongCurrentVersionError) -> int:
+    """Return the seq that a stream has by the leader's word: a read may not see what is on its way to a quorum."""
+    found = re.search(r"last event is (\d+)", str(error))
+    return int(found[1]) + 1 if found else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, NoReturn
 
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 2.0
+SILENCE_SECONDS, LATE_SECONDS = 3.0, 1.0
+"""A subscription that is silent for so long is checked: what it then does not bring within a second, it misses."""
 
 
 class LiveSubscription:
     """Receives the log once for all subscribers of the process, from the first one on.
 
-    A loss, loud or silent, is answered by subscribing again from the last position that was fanned out.
+    A loss, loud or silent, is answered by subscribing again from the last position that was fanned out. `head` returns
+    the log's newest position, `beyond` says whether there is something of ours after a position.
     """
 
     def __init__(
@@ -40,19 +44,21 @@ class LiveSubscription:
         deletions: Deletions,
         fan_out: FanOut,
         head: Callable[[], Awaitable[int]],
+        beyond: Callable[[int], Awaitable[bool]],
         patience: float,
     ) -> None:
         self._line, self._names, self._deletions, self._fan_out = line, names, deletions, fan_out
-        self._head, self._patience = head, patience
+        self._head, self._beyond, self._patience = head, beyond, patience
         self._position: int | None = None
         self._subscribed = asyncio.Event()
-        self._task: asyncio.Task[NoReturn] | None = None
+        self._tasks: set[asyncio.Task[NoReturn]] = set()
 
     async def started(self) -> None:
         """Return when everything appended from now on will be fanned out; `StoreError` if that takes too long."""
-        if self._task is None:
-            # in a context of its own: what it logs is not about the conversation of the first subscriber
-            self._task = asyncio.create_task(self._run(), name="live subscription to the log", context=Context())
+        if not self._tasks:
+            # in a context of their own: what they log is not about the conversation of the first subscriber
+            for name, run in (("live subscription to the log", self._run), ("its watch", self._watch)):
+                self._tasks.add(asyncio.create_task(run(), name=name, context=Context()))
         if not self._subscribed.is_set():
             try:
                 async with asyncio.timeout(self._patience):
@@ -62,9 +68,9 @@ class LiveSubscription:
 
     async def close(self) -> None:
         """Stop receiving."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self) -> NoReturn:
         pause = FIRST_PAUSE_SECONDS
@@ -85,6 +91,18 @@ class LiveSubscription:
             logger.warning("lost the log's live events: %s", reason, extra={"action": "listen_lost"})
             pause = FIRST_PAUSE_SECONDS if self._position != before else min(pause * 2, LONGEST_PAUSE_SECONDS)
             await asyncio.sleep(pause * random.uniform(0.5, 1))
+
+    async def _watch(self) -> NoReturn:
+        """Have the line renewed when nothing comes of what is there, as from a node that its cluster has lost."""
+        while True:
+            before = self._position
+            await asyncio.sleep(SILENCE_SECONDS)
+            with suppress(StoreError, *LOSSES):  # an outage, which is not silent
+                if before is not None and before == self._position and await self._beyond(before):
+                    await asyncio.sleep(LATE_SECONDS)
+                    if before == self._position:
+                        logger.warning("the log's live events do not come", extra={"action": "listen_silent"})
+                        await self._line.renew()
 
     async def _receive(self) -> None:
         if self._position is None:
@@ -107,7 +125,10 @@ class LiveSubscription:
                 if record.is_caught_up:
                     live = True
                 elif record.is_checkpoint:
-                    checkpoint = record.commit_position or 0
+                    # While catching up servers also tell where a page began, prepare 0: nothing is lost by ignoring it,
+                    # and some (24.10.4, 25.0.0) give an empty page's, at which the next event is going to be.
+                    if record.commit_position == record.prepare_position:
+                        checkpoint = record.commit_position or 0
                 else:
                     append.append(self._names.stored(record))
                     checkpoint = append[-1].position

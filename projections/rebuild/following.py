@@ -12,6 +12,7 @@ from projections.advance import Led, advance
 from projections.feed import SPAN_EVENTS
 from projections.parking import advance_but_poison, is_poison
 from projections.rebuild.jobs import OlderCode, remove
+from projections.rebuild.shadow import TO_OTHERS
 from projections.rebuild.slices import ATTEMPTS
 from projections.span import Span
 
@@ -171,6 +172,7 @@ async def _replace(connection: AsyncConnection, job: Job, led: Led) -> None:
     values = {"live": live.as_string(connection), "made": made.as_string(connection)}
     for (grant,) in await (await connection.execute(GRANTS, values)).fetchall():
         await connection.execute(sql.SQL(grant))
+    await connection.execute(f"alter table {name} reset ({TO_OTHERS})")
     former = f"{name}_former"
     await connection.execute(sql.SQL("alter table {} rename to {}").format(live, sql.Identifier(former)))
     if led.projection.carry_over:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from projections.projection import Projection
     from projections.projector import Leases
     from projections.rebuild.jobs import Job
-    from projections.rebuild.ordered_log import OrderedLog
+    from projections.rebuild.ordered_log import OrderedLog, Slice
 
 logger = logging.getLogger(__name__)
 
@@ -132,18 +132,21 @@ class _Rebuild:
             slices = await log.slices(SLICE_EVENTS)
             async with self._written() as connection:
                 await jobs.keep_slices(connection, self._job, slices)
-        async with self._workshop.database.connection() as connection:
-            slices_left = await jobs.open_slices(connection, self._job)
+        slices_left = await self._open_slices()
         if self._spread is not None and len(slices_left) > 1:
             try:
                 await self._spread(self._job, position, [number for number, _ in slices_left])
+                slices_left = await self._open_slices()
             except Exception:
                 async with self._workshop.database.connection() as connection:
                     await self._job.hold(connection)  # that they failed because of this is to be said
                 raise
-            return
         for number, piece in slices_left:
             await fold_slice(self._workshop.database, self._job, self._leds, log, number, piece, position)
+
+    async def _open_slices(self) -> list[tuple[int, Slice]]:
+        async with self._workshop.database.connection() as connection:
+            return await jobs.open_slices(connection, self._job)
 
     async def _index(self, log: OrderedLog, position: int) -> None:
         async with self._written() as connection:

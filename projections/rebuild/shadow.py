@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = ("projections", "parked", "skipped")
 """What a projector keeps beside the read models: a shadow has its own, so that the same code moves it."""
+TO_OURSELVES = "autovacuum_enabled = false, toast.autovacuum_enabled = false"
+"""A vacuum of a new table could take as long as it likes, and hold the swap up."""
+TO_OTHERS = "autovacuum_enabled, toast.autovacuum_enabled"
 EPOCH = 1
 PREFIX = "rejoinder_rebuild_"
 
@@ -61,6 +64,7 @@ class Shadow:
             )
         for led in leds:
             await connection.execute(led.table.create)
+            await connection.execute(f"alter table {led.projection.name} set ({TO_OURSELVES})")
             await connection.execute(BEGIN, [led.projection.name, led.projection.version, position, EPOCH])
 
     async def index(self, connection: AsyncConnection, leds: Sequence[Led], *, fast: bool) -> None:

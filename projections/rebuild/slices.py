@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from projections.advance import SKIP
 from projections.parking import Sieve, is_poison, park
 from projections.rebuild.folding import FoldError, Folding
@@ -32,11 +34,11 @@ ATTEMPTS = 2
 
 
 class _Refused(Exception):
-    """The database takes some row of a projection not."""
+    """Some row of a projection cannot be copied."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    def __init__(self, led: Led) -> None:
+        super().__init__(led.projection.name)
+        self.led = led
 
 
 async def fold_slice(
@@ -53,7 +55,8 @@ async def fold_slice(
                 await finish_slice(connection, job, number, sorted(late))
                 return
         except _Refused as refused:
-            late.add(refused.name)
+            if not refused.led.table.be_lenient():
+                late.add(refused.led.projection.name)
         except FoldError as refused:
             late.add(refused.name)
 
@@ -108,6 +111,11 @@ async def _copy(connection: AsyncConnection, leds: Sequence[Led], made: Sequence
             if new.rows:
                 await led.table.copy(connection, new.rows)
         except Exception as error:
-            if not is_poison(error):
+            if not _is_of_rows(error):
                 raise
-            raise _Refused(led.projection.name) from error
+            raise _Refused(led) from error
+
+
+def _is_of_rows(error: Exception) -> bool:
+    """Whether it is a row that cannot be copied, and not the database that cannot work."""
+    return is_poison(error) if isinstance(error, psycopg.Error) else not isinstance(error, (OSError, MemoryError))

@@ -207,7 +207,7 @@ async def test_a_query_that_does_not_fit_is_refused_by_name(api: Api, route: Rou
     for name, field in route.query.model_fields.items():
         await refused(name, [(name, "1"), (name, "1")])
         await refused(name, {name: "\x00"})
-        if field.annotation is not str:
+        if field.annotation is not str and name != "q":  # any text may be searched for
             await refused(name, {name: "no such thing"})
         if "int" in str(field.annotation):
             await refused(name, {name: "-1"})

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from tests.support.model_script import Rule, Step, call, calls, says
 from tests.support.model_server import ModelServer, serving
-from tests.support.process import serve
+from tests.support.program import serve
 
 SLOTS = 64
 TOKEN_EVERY_S = 0.2
@@ -83,7 +83,7 @@ async def lateness(client: Client, count: int, spread_s: float) -> list[float]:
 
 async def main(count: int) -> None:
     """Measure and print."""
-    spread_s = count / 20
+    idle_s, loaded_s = count / 4, count / 20  # after an expiry a turn goes on: that shall be over before the next
     with tempfile.TemporaryDirectory(prefix="rejoinder-bench-") as home:
         Path(home).chmod(0o711)
         async with serving() as model, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
@@ -100,12 +100,12 @@ async def main(count: int) -> None:
             ) as served:
                 client = Client(served.url, session)
                 await client.next(await client.start("warm up"), "turn_ended")
-                measured = {"idle": await lateness(client, count, spread_s)}
+                measured = {"idle": await lateness(client, count, idle_s)}
                 waiting = [await client.parked() for _ in range(2 * count)]
                 asked = len(model.received)
                 talking = [await client.start("speak") for _ in range(SLOTS)]
                 await model.requests(asked + SLOTS, timeout_s=60)
-                for name, some, spread in (("loaded", waiting[:count], spread_s), ("burst", waiting[count:], 0.0)):
+                for name, some, spread in (("loaded", waiting[:count], loaded_s), ("burst", waiting[count:], 0.0)):
                     first = datetime.now(UTC) + timedelta(seconds=FIRST_AFTER_S)
                     measured[name] = await asyncio.gather(
                         *(client.lateness(*one, first + timedelta(seconds=random.random() * spread)) for one in some)

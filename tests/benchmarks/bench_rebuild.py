@@ -149,10 +149,10 @@ class Talks(Application[UUID]):
     """The peer's application."""
 
 
-def runner(dsn: str, events: int) -> Result:
-    """Fill the peer's log, then let it build its table."""
+def environment_of(dsn: str) -> dict[str, str]:
+    """Return what the peer is told by environment variables."""
     address = conninfo_to_dict(dsn)
-    environment = {
+    return {
         "PERSISTENCE_MODULE": "eventsourcing.postgres",
         "POSTGRES_DBNAME": str(address["dbname"]),
         "POSTGRES_HOST": str(address["host"]),
@@ -161,6 +161,11 @@ def runner(dsn: str, events: int) -> Result:
         "POSTGRES_PASSWORD": "",
         "POSTGRES_SCHEMA": "public",
     }
+
+
+def runner(dsn: str, events: int) -> Result:
+    """Fill the peer's log, then let it build its table."""
+    environment = environment_of(dsn)
     texts = [one.data for one in realistic_log(events)]
     talks = Talks(environment)
     while texts:
@@ -210,7 +215,7 @@ def measure(events: int, home: Path) -> dict[str, Result]:
         ours, peers = (make_conninfo(admin, dbname=name) for name in databases)
         asyncio.run(prepare(ours))
         with psycopg.connect(ours) as connection:
-            fill(connection, events)
+            fill(connection, realistic_log(events))
         results = {"runner": runner(peers, min(events, PEER_EVENTS)), "rebuild": rebuild(ours, events)}
         results["rebuild --fast"] = rebuild(ours, events, "--fast")
         results["floor"] = floor(ours, events, home)

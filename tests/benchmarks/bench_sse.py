@@ -26,7 +26,7 @@ from rich.table import Table
 
 from infra.embedded_postgres import embedded_postgres
 from infra.postgres_event_store import PostgresEventStore
-from tests.support.process import serve
+from tests.support.program import serve
 from tests.support.stream_nodes import Log
 
 if TYPE_CHECKING:

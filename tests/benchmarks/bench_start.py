@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.support.process import serve
+from tests.support.program import serve
 
 BARE = """
 import asyncio
@@ -64,7 +64,7 @@ async def main(runs: int) -> None:
                 warm.append(served.ready_s)
                 async with serve("--port", "0", "--role", "api", data_dir=home) as only_api:
                     await asyncio.sleep(2)
-                    memory.append(resident_mb(only_api.process.pid))
+                    memory.append(resident_mb(only_api.program.pid))
         took, resident = await bare()
         bare_took.append(took)
         bare_memory.append(resident)

@@ -22,7 +22,7 @@ from rich.table import Table
 from commands.agent.model import ModelRequest
 from infra.litellm_model import LiteLLMModel
 from tests.support.model_server import ModelServer, serving
-from tests.support.process import serve
+from tests.support.program import serve
 
 TURNS_EACH = 10
 WARM_UP = 20

@@ -15,7 +15,7 @@ from domain.event_store import StoredEvent
 from domain.wire import stream_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import psycopg
 
@@ -51,13 +51,26 @@ class Words:
 class Talk:
     """One conversation, event by event."""
 
-    def __init__(self, chance: random.Random, words: Words) -> None:
+    def __init__(self, chance: random.Random, words: Words, turns: int | None = None) -> None:
         self._chance, self._words = chance, words
-        self.stream = stream_of(UUID(int=chance.getrandbits(128), version=4))
+        self._turns = turns or chance.randrange(1, 2 * TURNS)
+        self._coming = self._events()
+        self._stream = stream_of(UUID(int=chance.getrandbits(128), version=4))
         self._owner = f"user-{chance.randrange(OWNERS)}"
         self._seq = 0
 
-    def events(self) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    def next(self, position: int) -> StoredEvent | None:
+        """Return the next event, at this position; None at the end."""
+        if (coming := next(self._coming, None)) is None:
+            return None
+        kind, data, more = coming
+        event_id = self._uuid()
+        occurred_at = (BEGINNING + timedelta(milliseconds=10 * position)).isoformat()
+        metadata = {"event_id": str(event_id), "occurred_at": occurred_at, **more, "schema_version": 1}
+        texts = orjson.dumps(data).decode(), orjson.dumps(metadata).decode()
+        return StoredEvent(self._stream, self._seq, position, event_id, kind, *texts)
+
+    def _events(self) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         """Yield types, data and what the metadata has beyond the usual."""
         chance, text = self._chance, self._words.text
         tenant = f"tenant-{chance.randrange(TENANTS)}"
@@ -66,7 +79,7 @@ class Talk:
             {"tenant": tenant, "owner": self._owner, "title": text(6), "settings": {}, "metadata": {"app": "web"}},
             command=True,
         )
-        for turn in range(1, chance.randrange(1, 2 * TURNS) + 1):
+        for turn in range(1, self._turns + 1):
             message = str(self._uuid())
             said: dict[str, Any] = {
                 "message_id": message,
@@ -137,37 +150,41 @@ def realistic_log(events: int, *, seed: int = 1) -> Iterator[StoredEvent]:
     """Yield so many events, ascending by position from 1; the last conversations are left in the middle."""
     chance = random.Random(seed)
     words = Words(chance)
-    talks: list[tuple[Talk, Iterator[tuple[str, dict[str, Any], dict[str, Any]]], list[int]]] = []
+    talks: list[Talk] = []
     for position in range(1, events + 1):
         while True:
             if len(talks) < AT_ONCE:
-                talk = Talk(chance, words)
-                talks.append((talk, talk.events(), [0]))
+                talks.append(Talk(chance, words))
             at = chance.randrange(len(talks))
-            talk, coming, seq = talks[at]
-            if (event := next(coming, None)) is not None:
+            if (event := talks[at].next(position)) is not None:
+                yield event
                 break
             talks[at] = talks[-1]
             talks.pop()
-        kind, data, more = event
-        seq[0] += 1
-        event_id = UUID(int=chance.getrandbits(128), version=4)
-        occurred_at = (BEGINNING + timedelta(milliseconds=10 * position)).isoformat()
-        metadata = {"event_id": str(event_id), "occurred_at": occurred_at, **more, "schema_version": 1}
-        yield StoredEvent(
-            talk.stream, seq[0], position, event_id, kind, orjson.dumps(data).decode(), orjson.dumps(metadata).decode()
-        )
 
 
-def fill(connection: psycopg.Connection, events: int, *, seed: int = 1) -> None:
-    """Copy such a log into an empty one of the PostgreSQL store."""
+def one_conversation(events: int, after: int, *, seed: int = 1) -> list[StoredEvent]:
+    """Return the events of one conversation of about so many, which rests; positions go on after `after`."""
+    chance = random.Random(seed)
+    talk = Talk(chance, Words(chance), turns=events)
+    said: list[StoredEvent] = []
+    while len(said) < events or said[-1].type != "turn_ended":
+        event = talk.next(after + len(said) + 1)
+        assert event is not None
+        said.append(event)
+    return said
+
+
+def fill(connection: psycopg.Connection, events: Iterable[StoredEvent]) -> None:
+    """Copy events into the log of the PostgreSQL store."""
     statement, types = COPY
     with connection.cursor().copy(statement) as copy:
         copy.set_types(types)
-        for one in realistic_log(events, seed=seed):
+        for one in events:
             copy.write_row(
                 (one.stream, one.seq, one.position, one.event_id, one.type, one.data.encode(), one.metadata.encode())
             )
     connection.commit()
     connection.autocommit = True
     connection.execute("vacuum (analyze) log.events")
+    connection.autocommit = False

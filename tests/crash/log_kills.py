@@ -73,14 +73,16 @@ async def writing(address: str, folder: Path, processes: int = 3) -> AsyncIterat
         await writers.end()
 
 
-async def kill_at_random(address: str, folder: Path, restart_server: Callable[[], None]) -> list[StoredEvent]:
-    """Kill writers and server for `SECONDS`, the server once at least; return the log if it keeps every promise."""
+async def kill_at_random(
+    address: str, folder: Path, restart_server: Callable[[], None], seconds: float = SECONDS
+) -> list[StoredEvent]:
+    """Kill writers and server for so long, the server once at least; return the log if it keeps every promise."""
     kills: Counter[str] = Counter()
     async with writing(address, folder) as writers, opened(address, patience=20) as store:
         start = await store.head()
         async with aclosing(store.subscribe(start, prefixes=[writers.streams])) as batches:
             seen: list[StoredEvent] = []
-            until = time.monotonic() + SECONDS
+            until = time.monotonic() + seconds
             while time.monotonic() < until or not kills["server"]:
                 await _follow(batches, seen, random.randint(50, 1_500))
                 if random.random() < 0.5:

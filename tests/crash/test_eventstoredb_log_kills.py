@@ -1,6 +1,6 @@
 """Kill writers and the log server of the EventStoreDB store at random: every acknowledged append is there after it.
 
-The server is the double, stand-alone over a file. ``REJOINDER_CRASH_SECONDS`` (default 5) sets how long.
+The server is the double, stand-alone over a file. Half of ``REJOINDER_CRASH_SECONDS`` (default 5) sets how long.
 """
 
 from __future__ import annotations
@@ -24,4 +24,4 @@ async def test_l8_every_acknowledged_append_survives_kills_of_server_and_writers
             server.kill()
             server.start()
 
-        await kill_at_random(server.uri, tmp_path, restart)
+        await kill_at_random(server.uri, tmp_path, restart, SECONDS / 2)

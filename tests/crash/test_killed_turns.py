@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tests.support.long_form import LONG
 from tests.support.model_script import call, calls, gate, says
 from tests.support.system import of_type, types
 from tests.support.workers import assert_paid_once, front, runs_noted, workers
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["front", "workers"]
 
+DEATHS = 10 if LONG else 6
+"""More than the attempts that a turn has."""
 EMAIL = {"to": "ada@example.org", "body": "hi"}
 
 
@@ -96,3 +99,46 @@ async def _ran(file: Path, times: int) -> None:
     async with asyncio.timeout(30):
         while len(runs_noted(file)) < times:  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.02)
+
+
+async def test_t8_a_turn_whose_workers_die_five_times_without_progress_fails_and_the_next_message_works(
+    front: System, workers: Workers, model_server: ModelServer
+) -> None:
+    model_server.expect(*[says("Half a ", gate("never"))] * 5)
+    conversation = await front.start("Hello")
+    for attempt in range(1, 6):
+        async with workers.one() as worker:
+            await model_server.requests(attempt, timeout_s=30)
+            await worker.kill()
+        await workers.expire_leases()
+    async with workers.one():
+        events = await conversation.turn_ends()
+        assert [(one["outcome"], one["reason"]) for one in of_type(events, "turn_ended")] == [
+            ("failed", "max_attempts")
+        ]
+        assert types(events).count("turn_resumed") == len(model_server.received) == 5
+        await conversation.say("Hello again")
+        events = await conversation.turn_ends(2)
+    assert of_type(events, "turn_ended")[1]["outcome"] == "completed"
+    assert_paid_once(events)
+
+
+async def test_t8_a_turn_whose_workers_die_again_and_again_with_progress_between_is_finished(
+    front: System, workers: Workers, model_server: ModelServer, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    model_server.expect(says(calls(call("note", {"file": str(ran)}))))
+    conversation = await front.start("Go")
+    for death in range(DEATHS):
+        async with workers.one() as worker:
+            model_server.expect(says("Half a ", gate("never")))
+            await model_server.requests(2 * death + 2, timeout_s=30)
+            await worker.kill()
+        model_server.expect(says(calls(call("note", {"file": str(ran)}))))
+        await workers.expire_leases()
+    async with workers.one():
+        events = await conversation.turn_ends()
+    assert types(events).count("turn_resumed") == DEATHS
+    assert len(runs_noted(ran)) == DEATHS + 1
+    assert of_type(events, "turn_ended")[0]["outcome"] == "completed"
+    assert_paid_once(events)

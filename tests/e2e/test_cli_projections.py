@@ -44,7 +44,7 @@ def standing(url: str, name: str) -> Any:
 def test_r6_a_fixed_projection_takes_in_by_retry_what_it_had_parked(database_url: str, tmp_path: Path) -> None:
     module = tmp_path / "words.py"
     module.write_text(BROKEN, "utf-8")
-    settings = {"database_url": database_url, "projections": module}
+    settings: dict[str, Any] = {"database_url": database_url, "projections": module}
     with Program("serve", "--port", "0", **settings) as server:
         url = server.url()
         paused = run("pause", "words", "usage", **settings)

@@ -15,8 +15,7 @@ import psycopg
 from infra.database import Database
 from projections.positions import Positions
 from tests.support.model_script import call, calls, says
-from tests.support.process import serve
-from tests.support.program import run
+from tests.support.program import run, serve
 from tests.support.system import System
 
 if TYPE_CHECKING:

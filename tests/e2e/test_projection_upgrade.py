@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from projections.conversations import CONVERSATIONS
-from tests.support.process import serve
+from tests.support.program import serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -112,7 +112,7 @@ async def test_an_older_version_is_refused_where_the_settings_say_so(
     async with serve("--role", "projector", database_url=database_url):
         pass
     monkeypatch.setenv("PYTHONPATH", str(TOMORROW))
-    with pytest.raises(AssertionError, match="serve ended with 1"):
+    with pytest.raises(AssertionError, match="it ended with 1"):
         async with serve(database_url=database_url, projection_upgrade="refuse"):
             pass
     assert await stored(database_url) == (OLD, 1)

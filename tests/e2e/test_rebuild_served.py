@@ -10,8 +10,7 @@ import aiohttp
 import psycopg
 import pytest
 
-from tests.support.process import serve
-from tests.support.program import Program, run
+from tests.support.program import Program, run, serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import aiohttp
 import pytest
 
 from tests.support.browser import CHROMIUM, Page, chromium_page
-from tests.support.process import serve
+from tests.support.program import serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -205,8 +204,7 @@ async def test_a_lost_server_is_waited_for_and_nothing_is_said_twice(
         await page.goto(served.url)
         await say(page, "before")
         await page.until(f"{REPLY}?.includes('You said: before')")
-        served.process.send_signal(signal.SIGKILL)
-        await served.process.wait()
+        await served.kill()
     await page.sees("reconnecting…")
     await say(page, "after", sent=False)
     async with serve("--port", served.url.rpartition(":")[2], **settings):

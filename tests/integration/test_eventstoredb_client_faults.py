@@ -232,7 +232,7 @@ def test_k4_as_it_comes_the_interval_of_the_connection_string_goes_under_a_name_
 async def test_k4_a_line_that_fell_silent_is_noticed_and_replaced(
     server: Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert dict(clients.CHANNEL_OPTIONS)["grpc.keepalive_time_ms"] == 10_000
+    assert dict(clients.CHANNEL_OPTIONS)["grpc.keepalive_time_ms"] == 5_000
     quick = {"grpc.keepalive_time_ms": 600, "grpc.keepalive_timeout_ms": 600, "grpc.http2.ping_timeout_ms": 600}
     monkeypatch.setattr(clients, "CHANNEL_OPTIONS", tuple({**dict(clients.CHANNEL_OPTIONS), **quick}.items()))
     stream = some_stream()

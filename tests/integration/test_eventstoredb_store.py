@@ -7,6 +7,7 @@ import json
 import random
 import socket
 from contextlib import aclosing
+from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -15,7 +16,12 @@ import pytest
 from domain.event_store import MAX_EVENT_BYTES, STREAM_DELETED, NewEvent, StoreError, StreamMoved
 from domain.wire import decode
 from infra.database import Database
+from infra.eventstoredb import line as line_module
+from infra.eventstoredb import reader as reader_module
 from infra.eventstoredb import store as store_module
+from infra.eventstoredb import subscription as subscription_module
+from infra.eventstoredb.clients import Client, StreamState, WrongCurrentVersionError, new_client
+from infra.eventstoredb.clients import NewEvent as NewRecord
 from infra.eventstoredb.store import EventStoreDBEventStore
 from infra.leases import Leases
 from infra.log_identity import check_log
@@ -24,14 +30,17 @@ from projections.positions import Positions
 from projections.projector import Projector
 from projections.schema import ensure_schema
 from tests.contract.samples import PATIENCE, caught_up, event, events, seqs, some_stream, take
-from tests.support.eventstoredb import Double, Fault
+from tests.support.eventstoredb import Double, Fault, reads, subscriptions
+from tests.support.eventstoredb.refusals import Refused
+from tests.support.eventstoredb.stubs import streams_pb2
 from tests.support.random_log import random_log
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from domain.event_store import StoredEvent
     from tests.support.eventstoredb.faults import Call, Kind
+    from tests.support.eventstoredb.log import Log
 
 
 @pytest.fixture
@@ -298,3 +307,171 @@ async def test_a_burst_that_the_server_does_not_keep_for_a_live_subscription_is_
             await store.append(stream, events(100), 100 * n)
             assert seqs(await take(batches, 100)) == list(range(100 * n + 1, 100 * n + 101))
     assert server.calls["subscribe"] == 1
+
+
+async def test_an_append_is_refused_by_the_leaders_word_although_no_read_shows_yet_what_was_first(
+    store: EventStoreDBEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = some_stream()
+    await store.append(stream, events(1), 0)
+
+    async def unreplicated(*_: object, **__: object) -> int:
+        raise WrongCurrentVersionError("Stream position of last event is 2 not 0")
+
+    monkeypatch.setattr(Client, "append_to_stream", unreplicated)
+    with pytest.raises(StreamMoved) as moved:
+        await store.append(stream, events(1), 1)
+    assert (moved.value.expected, moved.value.actual) == (1, 3)
+
+
+async def test_what_other_programs_keep_on_the_server_does_not_stop_us(
+    server: Double, store: EventStoreDBEventStore
+) -> None:
+    stream, foreign = some_stream(), new_client(server.uri)
+    await foreign.connect()
+    async with aclosing(store.subscribe(0)) as everything, aclosing(store.subscribe_stream(stream, 0)) as batches:
+        await asyncio.gather(caught_up(everything), caught_up(batches))
+        binary = NewRecord(type="protobuf", data=b"\xff\x00", metadata=b"\xfe", content_type="application/octet-stream")
+        await foreign.append_to_stream("theirs", current_version=StreamState.NO_STREAM, events=[binary])
+        await store.append(stream, events(1), 0)
+        assert seqs(await take(batches, 1)) == [1]
+        assert [one.stream for one in await take(everything, 2)] == ["theirs", stream]
+    assert [one.stream for one in await store.read_all(0, limit=9)] == ["theirs", stream]
+    await foreign.close()
+
+
+async def test_l6_a_checkpoint_at_which_the_next_event_is_going_to_be_loses_nothing(
+    server: Double, store: EventStoreDBEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some servers tell the beginning of an empty page, where the log ends, when they have caught up."""
+    length = server.log.records[-1].position + 1_000_000
+
+    def at_the_end(_: object) -> Iterator[object]:
+        yield streams_pb2.ReadResp(checkpoint=streams_pb2.ReadResp.Checkpoint(commit_position=length))
+
+    monkeypatch.setattr(subscriptions._AllSubscription, "_told_checkpoint", at_the_end)
+    stream = some_stream()
+    async with aclosing(store.subscribe_stream(stream, 0)) as batches:
+        await caught_up(batches)
+        for n in range(3):
+            server.drop_subscriptions("ABORTED")
+            await store.append(stream, events(1), n)
+            assert seqs(await take(batches, 1)) == [n + 1]
+
+
+async def test_a_page_is_filled_with_what_comes_after_many_events_of_deleted_streams(
+    server: Double, store: EventStoreDBEventStore
+) -> None:
+    deleted, streams = some_stream(), [some_stream() for _ in range(2)]
+    await store.append(deleted, events(500), 0)
+    for stream in streams:
+        await store.append(stream, events(1), 0)
+    await store.delete(deleted)
+    asked = server.calls["read"]
+    assert [one.stream for one in await store.read_all(0, limit=1)] == streams[:1]
+    assert server.calls["read"] - asked < 40
+    assert [one.stream for one in await store.read_all(0, limit=2)] == streams
+
+
+async def test_in_an_outage_that_lasts_one_call_goes_on_asking_and_the_others_fail_soon(
+    server: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_module, "OTHERS_SECONDS", 0.2)
+    async with EventStoreDBEventStore(server.uri, patience=1) as store:
+        await server.stop()
+        with pytest.raises(StoreError, match="out of reach"):
+            await store.head()
+        store._reads._patience = PATIENCE
+        asking = asyncio.create_task(store.head())
+        await asyncio.sleep(0)
+        others = await asyncio.gather(*(store.head() for _ in range(20)), return_exceptions=True)
+        assert {str(error).split(":")[0] for error in others} == {"EventStoreDB is out of reach"}
+        assert not asking.done()
+        server.log.restarted()
+        await server.start()
+        async with asyncio.timeout(PATIENCE):
+            head = await asking
+        assert await asyncio.gather(*(store.head() for _ in range(20))) == [head] * 20
+
+
+async def test_what_lies_beyond_more_than_the_server_looks_through_in_time_is_reached_piece_by_piece(
+    server: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "LOOK_EVENTS", 50)
+    at_once = reads.read_all
+
+    def slowly(log: Log, options: streams_pb2.ReadReq.Options) -> Iterator[streams_pb2.ReadResp]:
+        start = log.place(options.all.position.commit_position) if options.all.HasField("position") else 0
+        end = start + 200 if options.WhichOneof("filter_option") == "filter" else len(log.records)
+        reached = log.records[min(end, len(log.records)) - 1].position
+        for answer in at_once(log, options):
+            if answer.event.commit_position > reached:
+                break
+            yield answer
+        else:
+            if end >= len(log.records):
+                return
+        raise Refused("DEADLINE_EXCEEDED", "Deadline Exceeded")
+
+    async with EventStoreDBEventStore(server.uri, "a-") as ours, EventStoreDBEventStore(server.uri, "b-") as theirs:
+        first, version = some_stream(), 0
+        await ours.append(first, events(3), 0)
+        for _ in range(5):
+            version = (await theirs.append("busy", events(150), version)).seq
+        last = some_stream()
+        await ours.append(last, events(3), 0)
+        monkeypatch.setattr(reads, "read_all", slowly)
+        wanted = [first] * 3 + [last] * 3
+        assert [one.stream for one in await ours.read_all(0, limit=9)] == wanted
+        assert [one.stream for one in await take(ours.subscribe(0), 6)] == wanted
+        assert [one.stream for one in await ours.read_all(0, limit=4)] == wanted[:4]
+
+
+async def test_l5_an_append_that_the_server_could_not_deliver_whole_in_time_is_handed_on_whole(
+    server: Double, store: EventStoreDBEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once, cuts = reads.read_all, iter((2, 5))
+
+    def cut(log: Log, options: streams_pb2.ReadReq.Options) -> Iterator[streams_pb2.ReadResp]:
+        yield from islice(at_once(log, options), count := next(cuts, None))
+        if count is not None:
+            raise Refused("DEADLINE_EXCEEDED", "Deadline Exceeded")
+
+    stream = some_stream()
+    for n in range(3):
+        await store.append(stream, events(3), 3 * n)
+    start = await store.head()
+    async with aclosing(store.subscribe(0)) as batches:
+        await store._live.started()
+        monkeypatch.setattr(store, "head", lambda: asyncio.sleep(0, start))
+        monkeypatch.setattr(reads, "read_all", cut)
+        seen: list[StoredEvent] = []
+        while len(seen) < 9:
+            async with asyncio.timeout(PATIENCE):
+                batch = await anext(batches)
+            assert len(batch.events) % 3 == 0
+            seen += batch.events
+    assert seqs(seen) == list(range(1, 10))
+
+
+async def test_l6_a_subscription_that_falls_silent_while_its_connection_works_is_renewed(
+    server: Double, store: EventStoreDBEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does at a node that its cluster has lost."""
+    monkeypatch.setattr(subscription_module, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(subscription_module, "LATE_SECONDS", 0.2)
+    stream = some_stream()
+    async with aclosing(store.subscribe_stream(stream, 0)) as batches:
+        await caught_up(batches)
+        with monkeypatch.context() as mute:
+            mute.setattr(subscriptions._AllSubscription, "live", at_its_end)
+            await store.append(stream, events(3), 0)
+            assert seqs(await take(batches, 3)) == [1, 2, 3]
+        assert server.calls["subscribe"] > 1
+        await store.append(stream, events(1), 3)
+        assert seqs(await take(batches, 1)) == [4]
+
+
+def at_its_end(muted: subscriptions._AllSubscription) -> Iterator[streams_pb2.ReadResp]:
+    muted._next = len(muted._log.records)
+    return iter(())

@@ -262,3 +262,18 @@ async def test_without_a_database_publishing_goes_on_and_nobody_waits(nodes: Nod
         speaker.publish(at(conversation), "text", "y")
         nodes.sql("alter table elsewhere rename to live_turns")
         await watcher.until("x" * 100 + "y")
+
+
+async def test_h12_a_process_that_begins_forgets_what_dead_ones_were_saying(nodes: Nodes) -> None:
+    listener, heard, (dead, living, speaking) = await nodes.listener(), Watcher(), (uuid4() for _ in range(3))
+    nodes.sql(
+        f"insert into live_turns select id::uuid, 1, 1, 1, 1, 1, 'half a', '', at "
+        f"from (values ('{dead}', now() - interval '1 hour'), ('{living}', now())) as said (id, at)"
+    )
+    speaker = await nodes.speaker()
+    with listener.watched(speaking, heard):
+        speaker.publish(at(speaking), "text", "hello")
+        await heard.until("hello")
+    left = {row[0] for row in nodes.sql("select conversation_id from live_turns")}
+    assert living in left
+    assert dead not in left

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from projections.catalog import PROJECTIONS
 from projections.projector import LEASE_S, LOOK_EVERY_S
+from tests.support.program import Program
 from tests.support.projecting import fold_whole, interleaved
 from tests.support.random_log import random_log
 from tests.support.read_side import ReadSide, open_read_side
@@ -122,3 +123,12 @@ async def test_r7_a_leader_that_is_stopped_in_its_transaction_is_replaced_within
             await read_side.reached(await appending)
             await led_by(read_side, second)
         await assert_rows_are_whole(read_side)
+
+
+async def test_r7_a_program_that_is_told_to_stop_hands_its_read_models_back_at_once(database_url: str) -> None:
+    with Program("serve", "--role", "projector", "--port", "0", database_url=database_url) as serving:
+        async with open_read_side(database_url) as read_side, asyncio.timeout(30):
+            while len(await read_side.execute(LEADERS)) < len(PROJECTIONS):
+                pass
+            await asyncio.to_thread(serving.stop, signal.SIGTERM)
+            assert await read_side.execute(LEADERS) == []

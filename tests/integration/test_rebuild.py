@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from domain.wire import conversation_of
 from projections.agenda import AGENDA
 from projections.catalog import PROJECTIONS
 from projections.conversations import CONVERSATIONS
@@ -21,7 +22,14 @@ from tests.support.given import asked, claimed, closed, history, said, started, 
 from tests.support.projecting import interleaved
 from tests.support.random_log import random_log, with_summaries
 from tests.support.read_side import ReadSide, open_read_side
-from tests.support.rebuilding import assert_as_folded, assert_no_trace, delete_both, differences, workshop
+from tests.support.rebuilding import (
+    assert_as_folded,
+    assert_no_trace,
+    delete_both,
+    differences,
+    verdicts,
+    workshop,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -176,6 +184,8 @@ async def test_r6_a_poison_event_is_parked_by_a_rebuild_as_by_live_projection(re
     parked = "select projection, seq, last_seq, type from parked"
     assert await read_side.execute(parked) == [("conversations", 4, 5, "assistant_msg")]
     assert await read_side.execute("select count(*), max(last_seq) from conversations where last_seq = 3") == [(1, 3)]
+    (verdict,) = await verdicts(read_side, CONVERSATIONS)
+    assert (verdict.differences, verdict.parked) == (0, {conversation_of(log[0].stream)})
     await rebuild(workshop(read_side), [CONVERSATIONS])
     assert await read_side.execute(parked) == []
     await assert_no_trace(read_side)

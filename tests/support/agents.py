@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 LEASE = timedelta(seconds=8)
-PATIENCE_S = 10
+PATIENCE_S = 60
 ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 Step = "ModelReply | Exception | Callable[[ModelRequest], Awaitable[ModelReply]]"

@@ -173,6 +173,7 @@ async def serving(port: int = 0) -> AsyncIterator[ModelServer]:
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/v1/chat/completions", server._complete)
     app.router.add_post("/v1/messages", server._complete)  # Anthropic's: the script's raw steps are all that is sent
+    app.router.add_post("/v1/models/{model}", server._complete)  # Gemini's, likewise
     app.router.add_post("/control/{what}", server._control)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
     await runner.setup()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import queue
 import shutil
@@ -11,12 +12,13 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
@@ -46,7 +48,7 @@ class Program:
             text=True,
         )
         self._printed: list[str] = []
-        self._unread: queue.Queue[str] = queue.Queue()
+        self._unread: queue.Queue[str | None] = queue.Queue()  # None: it prints no more
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -64,18 +66,29 @@ class Program:
 
     def wait_for(self, text: str, within: float = PATIENCE_S) -> str:
         """Return the next line that has this text; lines before it are passed over."""
+        return self.wait_for_one((text,), within)
+
+    def wait_for_one(self, texts: tuple[str, ...], within: float = PATIENCE_S) -> str:
+        """Return the next line that has one of these texts; lines before it are passed over."""
         deadline = time.monotonic() + within
         while True:
             try:
                 line = self._unread.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise AssertionError(f"no {text!r} in {self._printed} {self.stderr()}") from None
-            if text in line:
+                raise AssertionError(f"none of {texts} in {self._printed} {self.stderr()}") from None
+            if line is None:
+                raise AssertionError(f"it ended with {self._process.wait()}: {self._printed} {self.stderr()}")
+            if any(text in line for text in texts):
                 return line
 
     def url(self) -> str:
         """Return where a server that has just been started listens."""
         return self.wait_for("listening on").split()[-1]
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     def type(self, text: str) -> None:
         """Write a line to its standard input."""
@@ -112,6 +125,7 @@ class Program:
         for line in self._process.stdout:
             self._printed.append(line.rstrip("\n"))
             self._unread.put(self._printed[-1])
+        self._unread.put(None)
 
     def _finish(self) -> None:
         self._process.wait(PATIENCE_S)
@@ -119,6 +133,32 @@ class Program:
         for file in (self._process.stdin, self._process.stdout, self._stderr):
             if file is not None and not file.closed:
                 file.close()
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running ``rejoinder serve``, its URL ("" without the api) and how long it took to be ready."""
+
+    program: Program
+    url: str
+    ready_s: float
+
+    async def kill(self) -> None:
+        """End it as a crash does."""
+        await asyncio.to_thread(self.program.stop, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def serve(*options: str, **settings: object) -> AsyncIterator[Served]:
+    """Run ``rejoinder serve``, while the event loop runs, until the block ends or it is killed."""
+    started = time.monotonic()
+    program = Program("serve", *options, **settings)
+    try:
+        line = await asyncio.to_thread(program.wait_for_one, ("listening on ", "ready"))
+        url = line.removeprefix("listening on ") if line != "ready" else ""
+        yield Served(program, url, time.monotonic() - started)
+    finally:
+        await asyncio.to_thread(program.__exit__)
 
 
 def run(*arguments: str, typed: str = "", **settings: object) -> Ended:

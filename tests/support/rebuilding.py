@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from domain.event_store import EventStore
     from projections.projection import Projection, Row
+    from projections.verify import Verdict
     from tests.support.read_side import ReadSide
 
 TRACES = (
@@ -39,12 +40,18 @@ def workshop(read_side: ReadSide) -> Workshop:
     )
 
 
-async def differences(read_side: ReadSide, *projections: Projection) -> list[str]:
-    """Check projections (all) and return what differs, each in its words."""
+async def verdicts(read_side: ReadSide, *projections: Projection) -> list[Verdict]:
+    """Check projections (all)."""
     async with workshop(read_side).open_log(None) as log:
-        verdicts = await verify(read_side.database, log, projections or read_side.projections)
-    assert sum(verdict.differences for verdict in verdicts) == sum(len(verdict.shown) for verdict in verdicts)
-    return [str(difference) for verdict in verdicts for difference in verdict.shown]
+        return await verify(read_side.database, log, projections or read_side.projections)
+
+
+async def differences(read_side: ReadSide, *projections: Projection) -> list[str]:
+    """Check projections (all) and return what differs, each in its words; nothing may be left out."""
+    found = await verdicts(read_side, *projections)
+    assert sum(verdict.differences for verdict in found) == sum(len(verdict.shown) for verdict in found)
+    assert not any(verdict.parked for verdict in found)
+    return [str(difference) for verdict in found for difference in verdict.shown]
 
 
 async def assert_no_trace(read_side: ReadSide) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tests.support.forked import Forked, Forker
     from tests.support.model_server import ModelServer
     from tests.support.system import Conversation, Event, System
+
+REST_S = 30
 
 
 @pytest.fixture
@@ -52,6 +55,15 @@ class Workers:
         async with self.connection() as connection:
             await connection.execute("update agenda set hold_until = clock_timestamp() where claimed_by is not null")
             await connection.execute("select pg_notify('agenda turn', '0')")
+
+    async def rest(self) -> None:
+        """Wait until nobody holds a conversation any more."""
+        async with self.connection() as connection, asyncio.timeout(REST_S):
+            while True:
+                cursor = await connection.execute("select 1 from agenda where claimed_by is not null")
+                if await cursor.fetchone() is None:
+                    return
+                await asyncio.sleep(0.02)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[psycopg.AsyncConnection]:

@@ -256,6 +256,15 @@ def test_h11_a_tool_runs_as_its_approver_else_as_the_author_of_the_newest_messag
     assert approved.newest(ToolResult).actor == BEN
 
 
+def test_h11_after_a_takeover_a_tool_runs_as_the_same_person() -> None:
+    log = given(
+        started(), asked("m1", by=ADA), claimed(), said(""), called("c1", gated=True), called("c2"), suspended()
+    )
+    approved = resolve(log, approve()).when(lambda c: c.resume_turn(1, 1, now=LATER))
+    calls = approved.conversation.calls
+    assert [approved.conversation.acting_for(calls[call]).id for call in ("c1", "c2")] == ["ben", "ada"]
+
+
 def test_h11_who_steers_is_who_the_next_calls_run_as() -> None:
     scenario = given(*OPEN_TURN, asked("m2", by=EVE, when_busy="steer"))
     scenario.when(lambda c: c.record_reply(1, 1, reply(wants(), context_seq=4), now=NOW))

@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
@@ -239,4 +240,4 @@ ConversationMachine.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-TestWhateverHappens = ConversationMachine.TestCase
+TestWhateverHappens = pytest.mark.timeout(3_600)(ConversationMachine.TestCase)

@@ -107,6 +107,9 @@ class Named:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply, None]:
         yield Delta("text", f"{self._name} for {request.model}")
 
+    async def window_of(self, model: str) -> int | None:
+        return 8_192
+
 
 async def test_the_router_sends_only_the_name_demo_to_the_demo_model() -> None:
     router = ModelRouter(demo=Named("demo"), litellm=Named("litellm"))
@@ -114,3 +117,4 @@ async def test_the_router_sends_only_the_name_demo_to_the_demo_model() -> None:
     for model, adapter in (("demo", "demo"), ("openai/demo", "litellm")):
         said = [item async for item in router.stream(ModelRequest(model, [_says("hi")]))]
         assert said == [Delta("text", f"{adapter} for {model}")]
+    assert [await router.window_of(model) for model in ("demo", "openai/demo")] == [None, 8_192]

@@ -28,6 +28,11 @@ def test_a_password_is_meant_decoded() -> None:
     assert (found.user, found.password) == ("ada@example.org", "p@ss/w:rd")
 
 
+def test_the_clients_are_given_a_password_that_they_cannot_take_for_a_server() -> None:
+    found = parse_uri("esdb://ada:p@ss%@db:2113?tls=true")
+    assert (found.uri, found.password) == ("esdb://ada:p%40ss%25@db:2113?tls=true", "p@ss%")
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -41,6 +46,10 @@ def test_a_password_is_meant_decoded() -> None:
         ("esdb://ada:secret@db?Tls=false", "only over TLS"),
         ("esdb://ada:secret@db?tls=secret", "true or false"),
         ("esdb://ada:secret@db?KeepAliveInterval=secret", "no whole number"),
+        ("esdb://ada:secret@db?MaxDiscoverAttempts=0", "above 0"),
+        ("esdb://ada:[secret]@db", "percent-encoded"),
+        ("esdb://ada:[secret@db", "percent-encoded"),
+        ("esdb://ada:secret\u2100@db", "percent-encoded"),
         ("esdb://ada:secret@db?secret=1", "unknown option"),
         ("esdb://ada:secret@db?NodePreference=follower", "leader"),
         ("esdb://ada:secret@db?TlsVerifyCert=false", "tlscafile"),

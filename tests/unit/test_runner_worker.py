@@ -275,6 +275,36 @@ async def test_t7_a_process_that_stood_still_claims_its_own_conversation_again()
     assert (gate.stopped, count(log, events.TurnResumed), len(office.model.requests)) == (1, 1, 2)
 
 
+async def test_t7_after_an_outage_of_the_agenda_a_worker_does_not_take_over_from_itself(
+    monkeypatch: pytest.MonkeyPatch, without_pauses: None
+) -> None:
+    monkeypatch.setattr(worker, "RENEW_EVERY_S", 0.02)
+    office, gate, away = Office(), Gate(), asyncio.Event()
+    office.model.script = [gate.reply]
+
+    async def trouble(name: str) -> None:
+        if away.is_set() and not name.endswith("done"):
+            raise AgendaUnavailable("away")
+
+    office.agenda.trouble = trouble
+    async with office.working():
+        one = await office.start("Hello")
+        await office.model.was_asked(1)
+        away.set()
+        office.clock.time += timedelta(seconds=9)
+        asked = len(office.agenda.calls)
+        while office.agenda.calls[asked:].count("extend") < 3:
+            office.agenda.hint(None)
+            await asyncio.sleep(0.01)
+        away.clear()
+        office.agenda.hint(None)
+        gate.open.set()
+        await office.rests(one)
+    log = await office.log(one)
+    assert_paid(log)
+    assert (gate.stopped, count(log, events.TurnResumed), len(office.model.requests)) == (0, 0, 1)
+
+
 async def test_t7_a_stopping_worker_hands_all_back_without_a_take_over() -> None:
     office, gate = Office(), Gate()
     office.model.script = [gate.reply] * 3

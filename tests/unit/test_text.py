@@ -71,7 +71,8 @@ def test_a_truncated_text_keeps_as_much_as_fits() -> None:
 def test_parts_are_kept_as_long_as_there_is_room() -> None:
     parts = [text_part("a" * 500), text_part("b" * 5_000), text_part("c")]
     assert fitted(parts, 10_000) == parts
-    assert [part.text and part.text[0] for part in fitted(parts, 2_000)] == ["a", "b"]
+    assert [part.text and part.text[0] for part in fitted(parts, 2_000)] == ["a", "b", "["]
+    assert fitted(parts, 2_000)[-1] == text_part("[1 more parts left out]")
 
 
 def test_a_part_without_text_is_left_out_whole() -> None:

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from commands.agent.tool_run import run_tool
-from domain.parts import text_of
+from commands.agent.tool_run import MAX_RESULT_BYTES, run_tool
+from domain.parts import Part, text_of, text_part
 from domain.scope import LOCAL
 from domain.tool_values import MAX_VALUES, NotStorable, as_json
 from domain.tools import ToolContext, as_tool
@@ -103,3 +103,18 @@ def test_the_same_value_twice_is_no_value_that_holds_itself() -> None:
 def test_more_values_than_anybody_could_read_are_refused() -> None:
     with pytest.raises(NotStorable, match="1,000,000 values"):
         as_json([0] * (MAX_VALUES + 1), max_bytes=None)
+
+
+async def test_of_many_parts_too_large_together_the_model_is_told_how_many_are_missing() -> None:
+    pages = [text_part(str(number) * 150_000) for number in range(6)]
+
+    def read() -> list[Part]:
+        """Read."""
+        return pages
+
+    content = (await _run(read)).content
+
+    assert content[:3] == pages[:3]
+    assert "[truncated: 150,002 bytes in all]" in str(content[3].text)
+    assert content[4:] == [text_part("[2 more parts left out]")]
+    assert sum(len(part.model_dump_json(exclude_none=True)) for part in content) <= MAX_RESULT_BYTES

@@ -11,7 +11,9 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,14 +39,19 @@ def main(
     kill: Annotated[list[str] | None, typer.Option(help="Where the first process, the second, … is killed.")] = None,
     seed: Annotated[int, typer.Option(help="Chooses what is not exhaustive.")] = 1,
     kills: Annotated[int, typer.Option(help="How many kills the short form has.")] = SHORT,
+    minutes: Annotated[float, typer.Option(help="Begin no more runs of the full form after this.")] = 120,
     verbose: Annotated[bool, typer.Option("--verbose", help="Tell of every run.")] = False,
 ) -> None:
     """Kill processes at the boundaries of scenarios, and judge the logs."""
     chosen = [SCENARIOS[name] for name in scenario or SCENARIOS]
 
+    begun, told = monotonic(), count(1)
+
     def tell(verdict: Verdict) -> None:
         if verbose or verdict.wrong:
             print(verdict, flush=True)
+        if (runs := next(told)) % 100 == 0:
+            print(f"{runs} runs after {monotonic() - begun:.0f} s", flush=True)
 
     async def run() -> Report:
         with servers(store) as addresses:
@@ -52,7 +59,7 @@ def main(
                 if kill:
                     return await chosen_form(rig, chosen, tell, kills=tuple(kill))
                 if full:
-                    return await full_form(rig, chosen, tell, seed=seed)
+                    return await full_form(rig, chosen, tell, seed=seed, minutes=minutes)
                 return await short_form(rig, chosen, tell, seed=seed, kills=kills)
 
     report = asyncio.run(run())

@@ -106,6 +106,23 @@ class Person:
         """End the conversation."""
         return await self._command("end", {}, status=200)
 
+    @property
+    def path(self) -> str:
+        """The conversation's path."""
+        return f"/v1/conversations/{self.id}"
+
+    async def messages(self) -> dict[str, dict[str, Any]]:
+        """Read what people see, by the ids of the rows."""
+        while True:
+            url = f"{await self._front.url()}{self.path}/messages?after_seq=0&limit=200"
+            try:
+                async with self._session.get(url) as response:
+                    if response.status == 200:
+                        return {row["id"]: row for row in (await response.json())["items"]}
+            except (aiohttp.ClientError, OSError):
+                pass  # it was killed
+            await asyncio.sleep(AGAIN_S)
+
     async def turns(self, number: int) -> None:
         """Wait until so many turns have ended."""
         await self.until(lambda: len(self.of(events.TurnEnded)) >= number)
@@ -148,4 +165,4 @@ class Person:
         return answer
 
     async def _command(self, path: str, body: dict[str, Any], status: int) -> Acknowledged:
-        return await self.post(f"/v1/conversations/{self.id}/{path}", body, status)
+        return await self.post(f"{self.path}/{path}", body, status)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from random import Random
 from time import monotonic
@@ -26,12 +27,16 @@ SHORT = 60
 LANES = 4
 """… and so many runs go on side by side: most of one is waiting."""
 
+PATIENT_EVERY = 100
+"""In the first runs of each hundred the leases of the dead are waited for, in all lanes at once."""
+
 
 @dataclass
 class Report:
     """What was run and what came of it."""
 
     verdicts: list[Verdict] = field(default_factory=list)
+    not_run: int = 0
     seconds: float = 0.0
 
     @property
@@ -48,43 +53,65 @@ class Report:
         planned = [verdict for verdict in self.verdicts if verdict.plan.kills]
         missed = sum(len(verdict.plan.kills) - verdict.deaths for verdict in planned)
         scenarios = len({verdict.plan.scenario.name for verdict in self.verdicts})
+        waited = max((one for verdict in self.verdicts for one in verdict.recoveries), default=0.0)
+        again = sum(verdict.sent_again for verdict in self.verdicts)
         each = self.seconds / len(self.verdicts) if self.verdicts else 0.0
         return (
-            f"{len(self.verdicts)} runs of {scenarios} scenarios, {self.kills} kills, {missed} boundaries not reached, "
-            f"{len(self.violations)} runs with violations, {self.seconds:.0f} s ({each:.2f} s a run)"
+            f"{len(self.verdicts)} runs of {scenarios} scenarios ({self.not_run} more were planned), "
+            f"{self.kills} kills, {missed} boundaries not reached, "
+            f"{again} times a command was sent again, {len(self.violations)} runs with violations, "
+            f"{self.seconds:.0f} s ({each:.2f} s a run), "
+            f"longest take-over {waited:.1f} s where leases were waited for"
         )
 
 
 async def short_form(rig: Rig, scenarios: Iterable[Scenario], tell: Tell, *, seed: int, kills: int) -> Report:
-    """Run each scenario without a kill, then with some: each scenario and each kind of boundary is met."""
-    return await _matrix(rig, scenarios, tell, lambda clean: some_kills(clean, Random(seed), kills))
+    """Run each scenario without a kill, in one shape, then with some: each kind of boundary is met too."""
+    clean = [Plan(scenario, SHAPES[number % 2]) for number, scenario in enumerate(scenarios, seed)]
+    return await _matrix(rig, clean, tell, lambda clean: some_kills(clean, Random(seed), kills))
 
 
-async def full_form(rig: Rig, scenarios: Iterable[Scenario], tell: Tell, *, seed: int) -> Report:
-    """Run each scenario without a kill, then with one at every boundary, and with many second ones."""
-    return await _matrix(rig, scenarios, tell, lambda clean: all_kills(clean, Random(seed)))
+async def full_form(rig: Rig, scenarios: Iterable[Scenario], tell: Tell, *, seed: int, minutes: float) -> Report:
+    """Run each scenario without a kill, then with one at every boundary, and with many second ones, in random order.
+
+    What has not begun after so many minutes is left out.
+    """
+    clean = _in_all_shapes(scenarios)
+    return await _matrix(rig, clean, tell, lambda clean: all_kills(clean, Random(seed)), seconds=60 * minutes)
 
 
 async def chosen_form(rig: Rig, scenarios: Iterable[Scenario], tell: Tell, *, kills: tuple[str, ...]) -> Report:
     """Run each scenario without a kill, then with these."""
-    return await _matrix(rig, scenarios, tell, lambda clean: [_killed_at(verdict, *kills) for verdict in clean])
+    clean = _in_all_shapes(scenarios)
+    return await _matrix(rig, clean, tell, lambda clean: [_killed_at(verdict, *kills) for verdict in clean])
+
+
+def _in_all_shapes(scenarios: Iterable[Scenario]) -> list[Plan]:
+    return [Plan(scenario, shape) for scenario in scenarios for shape in SHAPES]
 
 
 async def _matrix(
-    rig: Rig, scenarios: Iterable[Scenario], tell: Tell, planned: Callable[[Sequence[Verdict]], list[Plan]]
+    rig: Rig,
+    clean: list[Plan],
+    tell: Tell,
+    planned: Callable[[Sequence[Verdict]], list[Plan]],
+    *,
+    seconds: float = math.inf,
 ) -> Report:
     began = monotonic()
-    clean = await run_all(rig, [Plan(scenario, shape) for scenario in scenarios for shape in SHAPES], tell)
-    killed = await run_all(rig, planned([verdict for verdict in clean if not verdict.wrong]), tell)
-    return Report([*clean, *killed], monotonic() - began)
+    verdicts = await _run_all(rig, clean, tell, math.inf)
+    plans = planned([verdict for verdict in verdicts if not verdict.wrong])
+    plans = [replace(plan, patient=number % PATIENT_EVERY < LANES) for number, plan in enumerate(plans)]
+    killed = await _run_all(rig, plans, tell, began + seconds)
+    return Report([*verdicts, *killed], len(plans) - len(killed), monotonic() - began)
 
 
-async def run_all(rig: Rig, plans: Iterable[Plan], tell: Tell) -> list[Verdict]:
-    """Run plans side by side, telling of each when it is over."""
+async def _run_all(rig: Rig, plans: Iterable[Plan], tell: Tell, until: float) -> list[Verdict]:
+    """Run plans side by side, telling of each when it is over; begin none any more after a time."""
     waiting, verdicts = iter(plans), list[Verdict]()
 
     async def lane() -> None:
-        for plan in waiting:
+        while monotonic() < until and (plan := next(waiting, None)):
             verdicts.append(await run(rig, plan))
             tell(verdicts[-1])
 
@@ -95,11 +122,12 @@ async def run_all(rig: Rig, plans: Iterable[Plan], tell: Tell) -> list[Verdict]:
 def all_kills(clean: Iterable[Verdict], chance: Random) -> list[Plan]:
     """Plan a kill at every boundary that was found, and in every third run another one of the successor."""
     plans = []
-    for verdict in clean:
+    for verdict in sorted(clean, key=lambda one: str(one.plan)):
         for number, label in enumerate(verdict.boundaries):
             plans.append(_killed_at(verdict, label))
             if number % 3 == 0:
                 plans.append(_killed_at(verdict, label, chance.choice(verdict.boundaries)))
+    chance.shuffle(plans)
     return plans
 
 

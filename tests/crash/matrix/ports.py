@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from commands.agent.agenda import Agenda, Claim
     from commands.agent.model import Delta, Model, ModelRequest
     from domain.event_store import Appended, Batch, EventStore, NewEvent, StoredEvent
+    from domain.usage import Usage
     from infra.database import Database
     from tests.crash.matrix.boundaries import Boundaries
 
 UNDER_WAY_S = 0.001
 """So long after an append was sent it is under way: nobody knows its outcome."""
+SHOWN_S = 0.1
+"""So long after a delta came people who watch see it."""
 
 
 class CountedStore:
@@ -88,7 +91,7 @@ class CountedModel:
     def __init__(self, model: Model, boundaries: Boundaries) -> None:
         self._model, self._boundaries = model, boundaries
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Usage | ModelReply, None]:
         crossing, middle = self._boundaries.next("model"), False
         crossing.at("before", messages=len(request.messages))
         async with aclosing(self._model.stream(request)) as items:
@@ -97,6 +100,8 @@ class CountedModel:
                     crossing.at("after")
                 elif not middle:
                     middle = True
+                    if crossing.dies("middle"):
+                        await asyncio.sleep(SHOWN_S)
                     crossing.at("middle")
                 yield item
 
@@ -155,7 +160,7 @@ class CountedAgenda:
 
 
 class CountedDatabase:
-    """The projector's connections; ``commit#n`` is a transaction: before its end is sent, and after it is known."""
+    """The projector's connections; ``commit#n`` is a transaction that wrote rows: before its end is sent, after it."""
 
     def __init__(self, database: Database, boundaries: Boundaries) -> None:
         self._database, self._boundaries = database, boundaries
@@ -172,14 +177,22 @@ class CountedDatabase:
 class _CountedConnection:
     def __init__(self, connection: AsyncConnection, boundaries: Boundaries) -> None:
         self._connection, self._boundaries = connection, boundaries
+        self._wrote = False
 
     @asynccontextmanager
     async def transaction(self, *given: Any, **named: Any) -> AsyncIterator[Any]:
-        crossing = self._boundaries.next("commit")
+        self._wrote, crossing = False, None
         async with self._connection.transaction(*given, **named) as transaction:
             yield transaction
-            crossing.at("before")
-        crossing.at("after")
+            if self._wrote:
+                crossing = self._boundaries.next("commit")
+                crossing.at("before")
+        if crossing is not None:
+            crossing.at("after")
+
+    async def execute(self, query: Any, *given: Any, **named: Any) -> Any:
+        self._wrote = self._wrote or str(query).lstrip().startswith("insert into")
+        return await self._connection.execute(query, *given, **named)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, count, repeat
@@ -16,6 +16,8 @@ from projections.catalog import PROJECTIONS
 from tests.crash.matrix.boundaries import Boundaries
 from tests.crash.matrix.checks import Traces, violations
 from tests.crash.matrix.composition import Part, composed
+from tests.crash.matrix.deaths import recoveries
+from tests.crash.matrix.follower import Follower
 from tests.crash.matrix.outline import outline_of, told
 from tests.crash.matrix.person import Front, Person
 from tests.crash.matrix.scenario import Upstream, usual_answer
@@ -35,6 +37,7 @@ Shape = Literal["whole", "behind"]
 
 PATIENCE_S = 60.0
 LOOK_AGAIN_S = 0.02
+FOLLOWERS_S = 20.0
 _numbers = count(1)
 
 # What the dead held is theirs for seconds, which need not be waited for: they are made to have passed.
@@ -43,19 +46,25 @@ with held as (update agenda set hold_until = clock_timestamp() where claimed_by 
 update leases set until = clock_timestamp()
 """
 RESTLESS = """
-select exists (select from agenda where claimed_by is not null or wake_at <= clock_timestamp()),
+select exists (
+        select from agenda
+        where wake_at <= clock_timestamp() or (claimed_by is not null and hold_until > clock_timestamp())),
     (select min(position) from projections)
 """
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run, and where it and its successors are killed; `clean` is the outline of a run without kills."""
+    """What to run, and where it and its successors are killed; `clean` is the outline of a run without kills.
+
+    `patient`: what the dead held is waited for.
+    """
 
     scenario: Scenario
     shape: Shape = "whole"
     kills: tuple[str, ...] = ()
     clean: list[str] | None = None
+    patient: bool = False
 
     def __str__(self) -> str:
         return f"{self.scenario.name} ({self.shape}) {', then '.join(self.kills) or 'not killed'}"
@@ -63,12 +72,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a run went: what was wrong, which boundaries its first process reached, and how many died at theirs."""
+    """How a run went: what was wrong, which boundaries its first process reached, and how many died at theirs.
+
+    `recoveries` are seconds until a conversation was worked on again, `sent_again` counts repeated commands.
+    """
 
     plan: Plan
     wrong: list[str]
     boundaries: list[str]
     deaths: int
+    recoveries: list[float]
+    sent_again: int
     seconds: float
     outline: list[str]
     story: list[str]
@@ -125,7 +139,10 @@ class _Run:
             front.opens(await enter(composed(alive, Boundaries(lambda **_: None, None))))
             part = replace(part, roles=("projector", "worker"))
         stack.push_async_callback(self._close)
-        self._supporting = [self._start(self._person.follow()), self._start(self._live(part, front))]
+        path = f"{self._person.path}/stream"
+        self._followers = [Follower(rig.session, front, path, view) for view in ("events", "messages")]
+        following = [self._person.follow(), *(follower.follow() for follower in self._followers)]
+        self._supporting = [self._start(work) for work in (self._live(part, front), *following)]
 
     async def played(self) -> Traces:
         """Play the scenario to its end, wait until everything rests, and gather what is there."""
@@ -135,16 +152,29 @@ class _Run:
         for task in (*self._supporting, playing):
             if task.done():
                 task.result()
+        stored = await self._read_side.store.read(stream_of(self._person.id))
         return Traces(
             scenario=self._plan.scenario,
-            stored=await self._read_side.store.read(stream_of(self._person.id)),
+            stored=stored,
             acknowledged=self._person.acknowledged,
             victims=self._victims,
             requests=self._upstream.requests,
             views=[(projection, await self._rows(projection)) for projection in PROJECTIONS],
+            followers=self._followers,
+            messages=await self._seen_by_all(stored[-1].seq),
             clean=self._plan.clean,
             now=datetime.now(UTC),
         )
+
+    async def _seen_by_all(self, seq: int) -> dict[str, dict[str, Any]]:
+        """Wait until those who follow see what is there, if they ever do, and return that."""
+        assert self._person is not None
+        messages, (by_event, by_message) = await self._person.messages(), self._followers
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FOLLOWERS_S):
+                while by_event.seq < seq or by_message.rows != messages:  # noqa: ASYNC110 - two streams
+                    await asyncio.sleep(LOOK_AGAIN_S)
+        return messages
 
     async def _rows(self, projection: Projection) -> dict[tuple[Any, ...], Row]:
         assert self._person is not None
@@ -160,6 +190,8 @@ class _Run:
             wrong,
             self._victims[0].boundaries if self._victims else [],
             sum(victim.died_there for victim in self._victims),
+            recoveries(self._victims) if self._plan.patient else [],
+            sum(one.tries - 1 for one in self._person.acknowledged) if self._person else 0,
             seconds,
             outline_of(log),
             [*told(log), *noted] if wrong else [],
@@ -187,7 +219,8 @@ class _Run:
                 front.closes()
             if not victim.died_there:
                 raise AssertionError(f"a process ended by itself, with {status}")
-            await self._read_side.execute(LAPSE)
+            if not self._plan.patient:
+                await self._read_side.execute(LAPSE)
 
     async def _close(self) -> None:
         for task in self._tasks:

@@ -143,6 +143,13 @@ async def end(person: Person, upstream: Upstream) -> None:
     await person.resolve(question.tool_call_id, "answer", answer="blue", status=409)
 
 
+@scenario(speaking_for_ever)
+async def end_while_it_speaks(person: Person, upstream: Upstream) -> None:
+    await person.start("Tell me")
+    await person.until(lambda: upstream.requests)
+    await person.end()
+
+
 @scenario(calling(("send", {"to": "Ada"}), ("look", {"city": "Oslo"})))
 async def expiry(person: Person, upstream: Upstream) -> None:
     await person.start("Go", approval_timeout_s=0.6)

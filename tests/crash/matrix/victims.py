@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from tests.support.process import ROOT
+from tests.support.program import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -66,15 +66,16 @@ class Victim:
         """End it, if it has not ended, and wait until it is gone."""
         await asyncio.wait([self.pid])
         if not self.ended.done():
-            os.kill(self.pid.result(), signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(self.pid.result(), signal.SIGKILL)
         await self.ends()
 
     def take(self, note: dict[str, Any]) -> None:
         """Take in a note of the process, or of the zygote about it."""
         match note:
-            case {"pid": pid}:
+            case {"pid": int(pid)}:
                 self.pid.set_result(pid)
-            case {"ended": status}:
+            case {"ended": int(status)}:
                 self.ended.set_result(status)
             case _:
                 self.notes.append(note)

@@ -13,6 +13,7 @@ import logging
 import os
 import select
 import signal
+import time
 import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -94,7 +95,7 @@ def _part_of(given: dict[str, Any]) -> Part:
 
 
 def _write(**said: Any) -> None:
-    line = json.dumps(said).encode() + b"\n"
+    line = json.dumps({**said, "t": time.monotonic()}).encode() + b"\n"
     assert len(line) <= select.PIPE_BUF, "a longer line would not be written whole"
     os.write(NOTES, line)
 
