@@ -3,8 +3,8 @@
 ``python -m tests.benchmarks.bench_storage [--quick] [--peer PYTHON]``. The same turns (`turn_shape`: a user's message,
 a tool call, a 2 kB result, a reply) on one embedded server, each side in a database of its own, with the same instant
 model in the process and without LiteLLM. Ours has the log and every read model, full text included, built while the
-turns run. LangGraph runs in its default mode and with durability ``exit``, in a virtual environment that is made for
-the run unless `PYTHON` has it.
+turns run, and compacts by the strategy ``window`` to 30,000 tokens. LangGraph runs in its default mode and with
+durability ``exit``, in a virtual environment that is made for the run unless `PYTHON` has it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from commands.agent.compactor import Compactor
 from commands.agent.model import ModelReply, ToolRequest
 from commands.agent.surroundings import Surroundings
 from commands.agent.worker import LEASE_S, Worker
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
     from commands.agent.model import Delta, ModelRequest
 
+WINDOW = ConversationSettings.model_validate({"compaction": {"strategy": "window", "budget_tokens": 30_000}})
 PEER = ("langgraph", "langgraph-checkpoint-postgres", "psycopg[binary]")
 SIZE = """
 select sum(pg_total_relation_size(c.oid)) from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -115,8 +117,9 @@ async def worked(dsn: str) -> AsyncIterator[tuple[Conversations, Toolset, Postgr
         )
         worker = Worker(PostgresAgenda(database, lease_s=LEASE_S), surroundings, concurrency=4)
         conversations.nearby = worker.hint
+        compactor = Compactor(PostgresAgenda(database, lease_s=LEASE_S, kind="compaction"), surroundings)
         projector = Projector(store, database, Leases(database), PROJECTIONS)
-        roles = [asyncio.create_task(role.run()) for role in (projector, worker)]
+        roles = [asyncio.create_task(role.run()) for role in (projector, worker, compactor)]
         try:
             yield conversations, toolset, live
             positions = Positions(database)
@@ -191,7 +194,7 @@ def main(turns: int, peer: str | None) -> None:
             return make_conninfo(admin, dbname=name)
 
         sides = {
-            "Rejoinder": asyncio.run(ours(database("rejoinder_turns"), turns, ConversationSettings())),
+            "Rejoinder": asyncio.run(ours(database("rejoinder_turns"), turns, WINDOW)),
             "LangGraph, default": peers(python, database("default_turns"), turns, "async"),
             "LangGraph, exit": peers(python, database("exit_turns"), turns, "exit"),
         }
