@@ -37,6 +37,7 @@ async def call(api: Api, route: Route, conversation: str, **arguments: Any) -> A
         route.path.replace("{conversation_id}", conversation)
         .replace("{tool_call_id}", "call_1")
         .replace("{name}", "usage")
+        .replace("{to_seq}", "4")
     )
     return await api(route.method, path, by="admin", **arguments)
 
@@ -278,8 +279,6 @@ async def test_what_is_not_built_yet_is_absent(api: Api) -> None:
 
     for method, path in [
         ("POST", "/fork"),
-        ("POST", "/compact"),
-        ("GET", "/summaries"),
         ("GET", "/model-calls"),
         ("GET", "/state"),
         ("GET", "/steps"),
