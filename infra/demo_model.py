@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from commands.agent.model import Delta, ModelReply, ToolRequest
 from domain.parts import text_part
+from domain.summarising import INSTRUCTIONS
 from domain.titles import person_to_be_named
 from domain.usage import Usage
 
@@ -23,6 +24,7 @@ WORD_DELAY_S = 0.015
 TITLE_WORDS = 6
 LONGEST_ECHO = 300
 """Words; at 15 ms each a longer text would make people wait."""
+DIGEST_WORDS = 8
 
 _EMAIL = r"email\s+(?P<to>[^\s:]+@[^\s:]+)\s*:\s*"
 _WISH = r"what\s+time\s+is\s+it|ask\s+me\s+something|where\s+am\s+i\b"
@@ -72,8 +74,16 @@ class DemoModel:
         )
 
 
+def digest(asked: str) -> str:
+    """Return the demo's summary of what it is asked to summarise: how what people said began."""
+    said = re.findall(r"^(?:User: |- )(.+)$", asked, re.MULTILINE)
+    return "\n".join(["## Critical context", *(f"- {' '.join(line.split()[:DIGEST_WORDS])}" for line in said)])
+
+
 def answer(messages: Sequence[Mapping[str, Any]], offered: set[str | None]) -> tuple[str, list[tuple[str, Any]]]:
     """Return what to say to a conversation, and the tool calls (name, arguments) to make."""
+    if messages and messages[0].get("content") == INSTRUCTIONS:
+        return digest(_text(messages[-1])), []
     if (named := person_to_be_named(messages)) is not None:
         return " ".join(named.split()[:TITLE_WORDS]), []
     last = max((at for at, message in enumerate(messages) if message.get("role") == "assistant"), default=-1)

@@ -9,6 +9,7 @@ import pytest
 
 from commands.agent.model import Delta, ModelReply, ModelRequest
 from domain.parts import text_of
+from domain.summarising import INSTRUCTIONS
 from infra.demo_model import DemoModel, answer
 from infra.models import ModelRouter
 
@@ -96,6 +97,15 @@ def test_what_was_asked_in_a_cancelled_turn_is_let_be() -> None:
     cancelled = _says("[The turn was cancelled before its reply was finished.]")
 
     assert answer([_says("what time is it"), cancelled, _says("hi")], {*ALL}) == ("You said: hi", [])
+
+
+def test_a_summary_says_how_what_people_said_began_and_goes_on_from_the_one_before() -> None:
+    told = "<previous-summary>\n## Critical context\n- hello\n</previous-summary>\n\n<conversation>\n"
+    told += "User: one two three four five six seven eight nine\n\nAssistant: You said so.\n</conversation>"
+
+    said, calls = answer([{"role": "system", "content": INSTRUCTIONS}, _says(told)], {*ALL})
+
+    assert (said, calls) == ("## Critical context\n- hello\n- one two three four five six seven eight", [])
 
 
 class Named:
