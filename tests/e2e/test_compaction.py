@@ -256,9 +256,11 @@ async def next_end(conversation: Conversation, after: int) -> Any:
 async def shown(conversation: Conversation) -> list[tuple[str, Any]]:
     """Return all that people see."""
     rows: list[Any] = []
+    position = (await newest(conversation))[-1]["position"]
     while True:
         after = rows[-1]["seq"] if rows else 0
-        page = await conversation.system.get(f"{conversation.path}/messages?after_seq={after}&limit=200")
+        path = f"{conversation.path}/messages?after_seq={after}&limit=200&min_position={position}"
+        page = await conversation.system.get(path)
         rows += page["items"]
         if page["next_cursor"] is None:
             return [(row["message_type"], row["content"]) for row in rows]
@@ -272,7 +274,8 @@ async def test_r9_a_long_conversation_stays_within_its_budget_forgets_no_fact_an
     whole = await chatted(system, model_server, strategy="none")
     assert types(await newest(compacted)) == types(await newest(whole)), "C1"
     assert await shown(compacted) == await shown(whole)
-    found = await system.get("/v1/conversations?q=%22message+3%22")
+    position = (await newest(whole))[-1]["position"]
+    found = await system.get(f"/v1/conversations?q=%22message+3%22&min_position={position}")
     assert {one["id"] for one in found["items"]} == {compacted.id, whole.id}
 
 
