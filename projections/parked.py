@@ -24,6 +24,7 @@ select distinct conversation_id from parked
 where projection = any(%(names)s) and position <= %(position)s
     and (%(id)s::uuid is null or conversation_id = %(id)s)
 """
+COUNTS = "select projection, count(*) from parked where projection = any(%s) group by projection order by projection"
 
 
 class ConversationParked(Exception):
@@ -36,6 +37,11 @@ async def list_parked(connection: AsyncConnection, name: str, *, cursor: str | N
     since, after = decode_cursor(cursor, read_time, UUID) if cursor else ("-infinity", UUID(int=0))
     items = await fetch(connection, LIST, {"name": name, "since": since, "id": after, "limit": limit + 1})
     return Page.of(items, limit, lambda last: encode_cursor(last["since"], last["conversation_id"]))
+
+
+async def count_parked(connection: AsyncConnection, names: Collection[str]) -> dict[str, int]:
+    """Return how many conversations these projections have parked; those that have none are left out."""
+    return dict(await (await connection.execute(COUNTS, [list(names)])).fetchall())
 
 
 async def parked_before(

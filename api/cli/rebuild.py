@@ -62,11 +62,21 @@ async def _rebuild(settings: Settings, *, names: Sequence[str], fast: bool, atta
         try:
             async with _shown(workshop, chosen, quiet=attached):
                 await rebuild(workshop, chosen, spread=spread)
+            await _say_what_is_parked(workshop, chosen)
         except asyncio.CancelledError:
             if not stop.asked:
                 await cancel(workshop, chosen)
             raise
     return 0
+
+
+async def _say_what_is_parked(workshop: Workshop, projections: Sequence[Projection]) -> None:
+    from projections.parked import count_parked
+
+    async with workshop.database.connection() as connection:
+        parked = await count_parked(connection, [one.name for one in projections])
+    for name, count in parked.items():
+        print(f"{name}: {count:,} conversations parked (see `projections` and `retry`)", file=sys.stderr)
 
 
 class _Stop:

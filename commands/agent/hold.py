@@ -80,7 +80,7 @@ class Hold:
             logger.warning("left to newer workers: %s", error, extra={"action": "unknown_event"})
             await self._release(UNKNOWN_PAUSE_S)
         except StoreError as error:
-            logger.warning("the log is out of reach: %s", error, extra={"action": "conversation_put_off"})
+            logger.debug("the log is out of reach: %s", error, extra={"action": "conversation_put_off"})
             await self._release(OUTAGE_PAUSE_S)
         except Exception:
             logger.exception("a conversation could not be worked on", extra={"action": "runner_failed"})

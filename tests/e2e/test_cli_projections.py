@@ -55,6 +55,7 @@ def test_r6_a_fixed_projection_takes_in_by_retry_what_it_had_parked(database_url
             assert parked["position"] == 0 or parked["lag_events"] > 0
         table = run("projections", **settings)
         refused = run("retry", "words", **settings)
+        rebuilt, verified = run("rebuild", "words", **settings), run("verify", "words", **settings)
         module.write_text(FIXED, "utf-8")
         retried = run("retry", "words", "usage", **settings)
         flows = standing(url, "words")
@@ -67,6 +68,12 @@ def test_r6_a_fixed_projection_takes_in_by_retry_what_it_had_parked(database_url
     assert refused.exit_code == 1
     assert refused.stdout.splitlines()[0] == "words: 0 conversations flow again, 1 are parked"
     assert refused.stdout.splitlines()[1].startswith(f"  {said['conversation_id']} at event 2 (user_msg): Assert")
+    assert (rebuilt.exit_code, rebuilt.stderr.splitlines()[-1]) == (
+        0, "words: 1 conversations parked (see `projections` and `retry`)"
+    )  # fmt: skip
+    assert (verified.exit_code, verified.stdout.splitlines()[-1]) == (
+        1, "words: 0 rows, as the log says; parked and left out: 1 (see `retry`)"
+    )  # fmt: skip
     assert retried.stdout == (
         "words: 1 conversations flow again, 0 are parked\nusage: 0 conversations flow again, 0 are parked"
     )

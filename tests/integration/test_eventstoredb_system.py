@@ -12,7 +12,7 @@ from tests.contract.samples import PATIENCE
 from tests.support.eventstoredb import Double, Security
 from tests.support.model_script import says
 from tests.support.program import Ended, run
-from tests.support.system import system_over, types
+from tests.support.system import System, system_over, types
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,6 +70,13 @@ async def test_a_bad_connection_string_is_one_clear_line_that_does_not_repeat_it
     assert "s3cret" not in ended.stderr
 
 
+async def ready(system: System) -> None:
+    """Wait until all is ready; read models may be behind for a moment."""
+    async with asyncio.timeout(PATIENCE):
+        while (await (await system.session.get(f"{system.url}/readyz")).json())["status"] != "ready":
+            pass
+
+
 async def test_while_the_log_is_away_the_server_says_so_and_then_goes_on_by_itself(
     database_url: str, model_server: ModelServer
 ) -> None:
@@ -84,7 +91,7 @@ async def test_while_the_log_is_away_the_server_says_so_and_then_goes_on_by_itse
             f"ours-conversation-{conversation.id}",
             "ours-rejoinder-log",
         }
-        assert (await system.get("/readyz"))["status"] == "ready"
+        await ready(system)
 
         await server.stop()
         away = await system.get("/readyz", status=503)
@@ -96,6 +103,4 @@ async def test_while_the_log_is_away_the_server_says_so_and_then_goes_on_by_itse
         await sending
         events = await conversation.turn_ends(2)
         assert types(events)[-1] == "turn_ended"
-        async with asyncio.timeout(PATIENCE):
-            while (await (await system.session.get(f"{system.url}/readyz")).json())["status"] != "ready":
-                pass
+        await ready(system)
