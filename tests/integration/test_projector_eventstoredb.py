@@ -66,13 +66,12 @@ async def test_lag_counts_our_events_and_an_idle_projector_has_none(double: Doub
             assert await lag(read_side, "conversations") == (0, 0.0, 0)
         await read_side.append(goes_on(1, 3))
         await foreign(read_side)
-        await read_side.append(goes_on(2, 2))
+        position = await read_side.append(goes_on(2, 2))
         assert await lag(read_side, "conversations") == (5, 3600.0, 0)
 
         async with read_side.projecting():
-            async with asyncio.timeout(30):
-                while await lag(read_side, "display_messages") != (0, 0.0, 1):
-                    pass
+            await read_side.reached(position, timeout_s=30)
+            assert await lag(read_side, "display_messages") == (0, 0.0, 1)
             poisoned.broken = False
             assert await retry(read_side.database, read_side.store, poisoned.projection) == Retried(1, 0)
         log = await read_side.store.read_all(0, limit=1_000, prefixes=["conversation-"])
