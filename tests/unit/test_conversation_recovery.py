@@ -224,14 +224,12 @@ class Workshop:
         await resolve_tool_call(office.conversations, office.toolset, 3600, CONVERSATION, tool_call_id, body, context)
 
 
-def ask(question: str) -> str:
+def ask(question: str) -> str:  # type: ignore[empty-body]  # a person answers
     """Ask the person."""
-    raise NotImplementedError
 
 
-def locate() -> dict[str, float]:
+def locate() -> dict[str, float]:  # type: ignore[empty-body]  # a person answers
     """Ask the client."""
-    raise NotImplementedError
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
