@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from commands.ports import Clock
     from domain.conversation import Conversation
+    from domain.event_envelope import ConversationEvent
     from domain.event_store import EventStore, StoredEvent
-    from domain.events import ConversationEvent
     from domain.wire import CommandMark
 
 Answer = TypeVar("Answer")

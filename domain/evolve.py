@@ -10,10 +10,11 @@ from domain.conversation_state import OpenCall, OpenTurn, Question, WaitingMessa
 
 if TYPE_CHECKING:
     from domain.aggregate import OpenState
+    from domain.event_envelope import ConversationEvent
 
 
 @singledispatch
-def evolve(event: events.ConversationEvent, conversation: OpenState) -> None:
+def evolve(event: ConversationEvent, conversation: OpenState) -> None:
     """Change the conversation by one event."""
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from domain.events import EVENT_TYPES, ConversationEvent
+from domain.event_envelope import ConversationEvent
+from domain.events import EVENT_TYPES
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("domain", "commands", "projections", "infra", "api")

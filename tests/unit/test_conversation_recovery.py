@@ -44,7 +44,7 @@ from tests.support.given import (
 )
 
 if TYPE_CHECKING:
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
 
 COPY = {"copied_from": UUID(int=7)}
 FORK = started(forked_from=UUID(int=8), forked_seq=9)
@@ -228,7 +228,7 @@ def ask(question: str) -> str:  # type: ignore[empty-body]  # a person answers
     """Ask the person."""
 
 
-def locate() -> dict[str, float]:  # type: ignore[empty-body]  # a person answers
+def locate() -> dict[str, float]:  # type: ignore[empty-body]  # the client answers
     """Ask the client."""
 
 
