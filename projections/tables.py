@@ -49,9 +49,7 @@ class Table:
         arrays = ", ".join(f"%b::{'text[]::' if kind in JSON else ''}{kind}[]" for kind in self.types)
         changes = ", ".join(f"{column} = excluded.{column}" for column in self.columns if column not in self.key)
         self._insert = f"insert into {name} ({listed}) select {listed} from unnest({arrays}) as changed ({listed})"
-        self._upsert = (
-            self._insert + f"on conflict ({key}) do update set {changes}" if changes else "on conflict do nothing"
-        )
+        self._upsert = f"{self._insert} on conflict ({key}) do {f'update set {changes}' if changes else 'nothing'}"
         self._as_stored = f'select {listed} from unnest({arrays}) with ordinality as given ({listed}, "N") order by "N"'
         texts = (f"{column}::text" if column in self._json else column for column in self.columns)
         self._between = f"select {', '.join(texts)} from {name} where conversation_id between %b and %b"
