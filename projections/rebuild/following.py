@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, LiteralString, NamedTuple
 
 from psycopg import sql
 
-from projections.advance import Led, advance
+from projections.advance import ANNOUNCE, Led, advance
 from projections.feed import PREFIXES, SPAN_EVENTS
 from projections.parking import advance_but_poison, is_poison
 from projections.rebuild.jobs import OlderCode, remove
@@ -46,7 +46,6 @@ select format('grant %%s on table %%s to %%s%%s', privilege_type, %(made)s::regc
     case when is_grantable then ' with grant option' else '' end)
 from pg_class, aclexplode(relacl) where oid = %(live)s::regclass and grantee <> relowner
 """
-ANNOUNCE: LiteralString = "select pg_notify('projected', %s)"
 
 
 class TooFar(Exception):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LEASE_S, RENEW_EVERY_S = 10.0, 2.0
-SLICE_EVENTS, MOST_SLICES = 10_000, 1_000
+SLICE_EVENTS = 10_000
 ENOUGH = 1_000
 """Once catching up takes no more events than these, the swap is tried."""
 FIRST_PATIENCE_MS, LONGEST_PATIENCE_MS = 5, 100
