@@ -48,14 +48,19 @@ _HOLD: LiteralString = """
 # volatile, and an order that no index has.
 _DUE: LiteralString = "select a.conversation_id from agenda a, quick where a.kind = 'turn' and a.wake_at <= now()"
 _EXPIRED: LiteralString = f"{_DUE} and (a.seq <= a.seen_seq or not a.at_once)"
-_CLAIM_OF: LiteralString = f"""
-    order by a.due_at + interval '0' limit %(limit)s for update of a skip locked)
+
+
+def _claiming(wanted: LiteralString) -> LiteralString:
+    return f"""
+with {_QUICK}, due as materialized (
+    {wanted} order by a.due_at + interval '0' limit %(limit)s for update of a skip locked)
 update agenda a set {_HOLD}
 from due where a.conversation_id = due.conversation_id and a.kind = 'turn'
 returning a.conversation_id, a.strikes > 0
 """
-_CLAIM: LiteralString = f"with {_QUICK}, due as materialized ({_DUE} {_CLAIM_OF}"
-_CLAIM_EXPIRED: LiteralString = f"with {_QUICK}, due as materialized ({_EXPIRED} {_CLAIM_OF}"
+
+
+_CLAIM, _CLAIM_EXPIRED = _claiming(_DUE), _claiming(_EXPIRED)
 
 _CLAIM_HINTED: LiteralString = f"""
 with {_QUICK}
