@@ -13,7 +13,7 @@ from projections.rebuild.ordered_log import Slice
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from projections.convoys import Connections
+    from projections.ports import Connections
 
 LOG = sql.SQL("log.events")
 PAGE_EVENTS = 250

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from domain.event_store import EventStore
-    from projections.convoys import Connections
     from projections.event import Event
+    from projections.ports import Connections
     from projections.projection import Projection, Row
 
 PAGE = 500

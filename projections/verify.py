@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from domain.event_store import StoredEvent
-    from projections.convoys import Connections
+    from projections.ports import Connections
     from projections.projection import Projection
     from projections.rebuild.folding import Made
     from projections.rebuild.ordered_log import OrderedLog, Slice

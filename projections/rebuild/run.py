@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
     from domain.event_store import EventStore
     from projections.advance import Led
-    from projections.convoys import Connections
+    from projections.ports import Connections, Leases
     from projections.projection import Projection
-    from projections.projector import Leases
     from projections.rebuild.jobs import Job
     from projections.rebuild.ordered_log import OrderedLog, Slice
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from projections.advance import Led
-    from projections.convoys import Connections
     from projections.event import Event
+    from projections.ports import Connections
     from projections.projection import Row
     from projections.rebuild.folding import Made
     from projections.rebuild.jobs import Job
