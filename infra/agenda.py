@@ -109,11 +109,13 @@ select pg_notify('agenda', extract(epoch from hold_until)::text) from released
 # Never waits for a row: the projector locks its rows in another order. A holder that says nothing for so long is dead,
 # and nobody will take over from it what owes nothing.
 _SWEEP: LiteralString = f"""
-with {_QUICK}
-delete from agenda a using quick
-where a.kind = 'turn' and a.wake_at is null and a.state is null and a.seq >= a.seen_seq
-    and (a.hold_until is null or a.hold_until < clock_timestamp()
-        - case when a.claimed_by is null then interval '0' else interval '1 hour' end)
+with {_QUICK}, idle as materialized (
+    select a.conversation_id from agenda a, quick
+    where a.kind = 'turn' and a.wake_at is null and a.state is null and a.seq >= a.seen_seq
+        and (a.hold_until is null or a.hold_until < clock_timestamp()
+            - case when a.claimed_by is null then interval '0' else interval '1 hour' end)
+    for update of a skip locked)
+delete from agenda a using idle where a.conversation_id = idle.conversation_id and a.kind = 'turn'
 """
 
 _DUE_IN: LiteralString = """
