@@ -13,7 +13,8 @@ import psycopg
 
 from commands.ports import NOTHING_SAID, Partial
 from domain.text import clean
-from infra.database import DatabaseUnavailable, hung_up_after
+from infra.database import DatabaseUnavailable
+from infra.hanging_up import hung_up_after
 from infra.live_messages import CHANNEL, PIECE_CHARS, LiveMessage, spoken_in
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from domain.event_store import StoreError
+from infra.cancellations import cancellations
 from infra.eventstoredb.clients import (
     BadRequestError,
     Client,
@@ -177,14 +178,13 @@ async def uncancelled(call: Awaitable[T]) -> T:
 
     The client cancels its own calls when it reconnects, and swallows a task's cancellation while it iterates.
     """
-    task = asyncio.current_task()
-    before = task.cancelling() if task else 0
+    before = cancellations()
     try:
         return await call
     except asyncio.CancelledError:
         raise Interrupted("the connection was lost") from None
     finally:
-        if task and task.cancelling() > before:
+        if cancellations() > before:
             raise asyncio.CancelledError
 
 

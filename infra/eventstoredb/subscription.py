@@ -10,6 +10,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, NoReturn
 
 from domain.event_store import StoreError
+from infra.cancellations import cancellations
 from infra.eventstoredb.deletions import LEDGER
 from infra.eventstoredb.line import LOSSES, in_short
 from infra.eventstoredb.records import more_to_come
@@ -147,6 +148,5 @@ class LiveSubscription:
 
 
 def _leave_if_cancelled() -> None:
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    if cancellations():
         raise asyncio.CancelledError

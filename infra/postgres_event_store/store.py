@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from domain.event_store import STREAM_DELETED, Batch, StoredEvent
-from infra.database import Database
+from infra.database import CONNECT_TIMEOUT_S, Database
 from infra.fan_out import FanOut, by_position, by_seq, follow
 from infra.postgres_event_store.appender import AppendLane
 from infra.postgres_event_store.connection import fetch, insist
@@ -50,7 +50,7 @@ class PostgresEventStore:
     def __init__(self, dsn: str, *, patience: float = PATIENCE_SECONDS, readers: int = 4) -> None:
         self._patience = patience
         self._database = Database(
-            dsn, max_connections=readers, application_name="rejoinder log", wait_s=min(patience, 10)
+            dsn, max_connections=readers, application_name="rejoinder log", wait_s=min(patience, CONNECT_TIMEOUT_S)
         )
         self._lane = AppendLane(self._database, patience)
         self._fan_out = FanOut()
