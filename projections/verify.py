@@ -15,6 +15,7 @@ from domain.wire import conversation_of
 from projections.differences import Difference, compare, unfoldable
 from projections.rebuild.folding import FoldError, Folding
 from projections.tables import Table
+from projections.versions import ProjectionMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,10 +38,6 @@ SNAPSHOT: LiteralString = "set transaction isolation level repeatable read, read
 PATIENCE: LiteralString = "set local idle_in_transaction_session_timeout = '5min'"
 CHECKPOINTS: LiteralString = "select name, version, position from projections where name = any(%s)"
 PARKED: LiteralString = "select projection, conversation_id from parked where projection = any(%s)"
-
-
-class NotVerifiable(Exception):
-    """The table is of another version than this code's: it cannot say what should be there."""
 
 
 @dataclass(slots=True)
@@ -70,7 +67,8 @@ async def verify(
 ) -> list[Verdict]:
     """Fold the log again and compare, slice by slice, each at one position of each projection, while they move on.
 
-    `progress` is told the events done and in all. Raises `NotVerifiable`.
+    `progress` is told the events done and in all. Raises `ProjectionMismatch` for a table of another version: it
+    cannot say what should be there.
     """
     verdicts = [Verdict(projection) for projection in projections]
     slices = await log.slices(SLICE_EVENTS)
@@ -104,7 +102,7 @@ class _Check:
         for verdict in self._verdicts:
             version, position = checkpoints.get(verdict.projection.name, (0, 0))
             if version != verdict.projection.version:
-                raise NotVerifiable(
+                raise ProjectionMismatch(
                     f"{verdict.projection.name} is of version {version} in the database, this code's is "
                     f"{verdict.projection.version}: verify it with the Rejoinder that made it, or rebuild it"
                 )

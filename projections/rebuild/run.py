@@ -72,8 +72,8 @@ class Workshop:
 async def rebuild(workshop: Workshop, projections: Sequence[Projection], *, spread: Spread | None = None) -> None:
     """Make these projections anew in one pass over the log, or go on with what was left; then put them in place.
 
-    Cancelled, it lets go, to be taken up again. Raises `RebuildRunning`, `OlderCode`, `RebuildLost` if somebody
-    cancelled it, and what stopped it otherwise: it can be taken up again, too.
+    Cancelled, it lets go, to be taken up again. Raises `RebuildRunning`, `ProjectionMismatch`, `RebuildLost` if
+    somebody cancelled it, and what stopped it otherwise: it can be taken up again, too.
     """
     names = sorted(one.name for one in projections)
     async with _leased(workshop.leases, names):
