@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from domain.event_store import StoreError
 from infra.cancellations import cancellations
 from infra.eventstoredb.deletions import LEDGER
-from infra.eventstoredb.line import LOSSES, in_short
+from infra.eventstoredb.errors import LOSSES, in_short
 from infra.eventstoredb.records import more_to_come
 
 if TYPE_CHECKING:
