@@ -52,9 +52,6 @@ class ModelParams(BaseModel):
     web_search_options: Object | None = None
 
 
-MODEL_PARAMS = frozenset(ModelParams.model_fields)
-
-
 class ConversationSettings(BaseModel):
     """Settings as given by a caller; every field is optional and None means the server's default."""
 
