@@ -145,7 +145,7 @@ class PostgresLiveTurns:
         try:
             async with self._database.connection() as connection:
                 row = await (await connection.execute(READ, (conversation_id,))).fetchone()
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, psycopg.Error) as error:
             logger.warning("what was said live cannot be read: %s", error, extra={"action": "live_unreadable"})
             return NOTHING_SAID
         return Partial(*row) if row else NOTHING_SAID
