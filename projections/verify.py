@@ -18,7 +18,7 @@ from projections.tables import Table
 from projections.versions import ProjectionMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from psycopg import AsyncConnection
 
@@ -71,13 +71,14 @@ async def verify(
     cannot say what should be there.
     """
     verdicts = [Verdict(projection) for projection in projections]
+    tables = {projection.name: Table(projection) for projection in projections}
     slices = await log.slices(SLICE_EVENTS)
     done, total = 0, sum(piece.events for piece in slices)
     for piece in slices:
         async with database.connection() as connection, connection.transaction():
             await connection.execute(SNAPSHOT)
             await connection.execute(PATIENCE)
-            await _Check(connection, log, piece, verdicts).run()
+            await _Check(connection, log, piece, verdicts, tables).run()
         done += piece.events
         progress(done, total)
     return verdicts
@@ -86,8 +87,16 @@ async def verify(
 class _Check:
     """The check of one slice, in one snapshot."""
 
-    def __init__(self, connection: AsyncConnection, log: OrderedLog, piece: Slice, verdicts: Sequence[Verdict]) -> None:
-        self._connection, self._log, self._piece, self._verdicts = connection, log, piece, verdicts
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        log: OrderedLog,
+        piece: Slice,
+        verdicts: Sequence[Verdict],
+        tables: Mapping[str, Table],
+    ) -> None:
+        self._connection, self._log, self._piece = connection, log, piece
+        self._verdicts, self._tables = verdicts, tables
         self._excused: set[tuple[str, UUID]] = set()
         self._deleted: set[UUID] = set()
 
@@ -149,11 +158,10 @@ class _Check:
 
     async def _diff(self, verdicts: Sequence[Verdict], made: Sequence[Made], first: int, last: int) -> None:
         for verdict, new in zip(verdicts, made, strict=True):
-            table = Table(verdict.projection)
-            name = verdict.projection.name
+            table, name = self._tables[verdict.projection.name], verdict.projection.name
             excused = {one for excused, one in self._excused if excused == name} | self._deleted
             expected = {table.key_of(row): row for row in new.rows if row["conversation_id"] not in excused}
             found = await table.between(self._connection, UUID(int=first), UUID(int=last))
             actual = [values for values in found if values[0] not in excused]
             verdict.rows += len(actual)
-            verdict.take(await compare(self._connection, verdict.projection, table, expected, actual))
+            verdict.take(await compare(self._connection, table, expected, actual))

@@ -7,30 +7,26 @@ import json
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-import pytest
-
 from domain.event_store import NewEvent
 from infra.eventstoredb import EventStoreDBEventStore
 from projections.conversations import CONVERSATIONS
 from projections.display_messages import DISPLAY_MESSAGES
 from projections.retrying import Retried, retry
 from projections.status import projection_statuses
-from tests.support.eventstoredb.process import DoubleProcess
+from tests.support.eventstoredb.fixtures import double
 from tests.support.given import LATER
 from tests.support.poison import Poisoned, conversation, goes_on
 from tests.support.projecting import fold_whole
 from tests.support.read_side import ReadSide, open_read_side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.support.eventstoredb.process import DoubleProcess
+
+    pass
+
+__all__ = ["double"]
 
 FOREIGN = 200
-
-
-@pytest.fixture(scope="module")
-def double(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoubleProcess]:
-    with DoubleProcess(tmp_path_factory.mktemp("double") / "log") as double:
-        yield double
 
 
 async def foreign(read_side: ReadSide, events: int = FOREIGN) -> None:
