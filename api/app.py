@@ -42,7 +42,8 @@ from infra.scopes import KeysScopeResolver
 from infra.settings import POSTGRES, SettingsError, variable
 from infra.tool_loader import load_tools
 from projections.projector import Projector
-from projections.schema import ensure_schema, refuse_outdated
+from projections.schema import ensure_schema
+from projections.versions import refuse_outdated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine

@@ -1,4 +1,4 @@
-"""Commands and queries as routes: each gets its parsed input, so that a handler only calls and answers."""
+"""Commands, queries and operations as routes: each gets its parsed input, so that a handler only calls and answers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ Body = TypeVar("Body", bound=BaseModel)
 Query = TypeVar("Query", bound=BaseModel)
 CommandHandler = Callable[[web.Request, Body, "CommandContext"], Awaitable[web.Response]]
 QueryHandler = Callable[[web.Request, Query, "Scope"], Awaitable[web.Response]]
+OperationHandler = Callable[[web.Request, Query], Awaitable[web.Response]]
 
 
 def command(
@@ -57,6 +58,28 @@ def query(
             query=parameters,
             answers={200: answer},
             access=access,
+        )
+
+    return register
+
+
+def operation(
+    method: str, path: str, parameters: type[Query], *, answers: Mapping[int, Any]
+) -> Callable[[OperationHandler[Query]], Route]:
+    """Make a route of what only administrators do."""
+
+    def register(handle: OperationHandler[Query]) -> Route:
+        async def handler(request: web.Request) -> web.Response:
+            return await handle(request, read_query(request, parameters))
+
+        return Route(
+            method=method,
+            path=path,
+            handler=handler,
+            described_by=handle,
+            query=parameters,
+            answers=answers,
+            access="admin",
         )
 
     return register

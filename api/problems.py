@@ -28,9 +28,8 @@ from domain import errors
 from domain.event_store import StoreError
 from infra.database import DatabaseUnavailable
 from projections.parked import ConversationParked
-from projections.rebuild.jobs import OlderCode, RebuildRunning
-from projections.schema import ProjectionMismatch
-from projections.versions import OtherVersion
+from projections.rebuild.jobs import RebuildRunning
+from projections.versions import OtherVersion, ProjectionMismatch
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
@@ -94,7 +93,6 @@ KINDS: dict[type[BaseException], Kind] = {
     ProjectionMismatch: Kind("other-version", 409, "The read model is of another version"),
     OtherVersion: Kind("rebuilding", 503, "The read model is being rebuilt", None, _SOON),
     RebuildRunning: Kind("rebuilding", 409, "A rebuild is under way"),
-    OlderCode: Kind("other-version", 409, "The read model is of another version"),
     Unready: Kind("unready", 503, "Not ready", None, _SOON),
     StoreError: _OUTAGE,
     DatabaseUnavailable: _OUTAGE,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from api.errors import NotFound
 from projections.catalog import PROJECTIONS
 
 if TYPE_CHECKING:
@@ -40,3 +41,11 @@ RESOURCES: web.AppKey[Resources] = web.AppKey("resources")
 def resources(request: web.Request) -> Resources:
     """Return what the application works with."""
     return request.app[RESOURCES]
+
+
+def projection_of(request: web.Request) -> Projection:
+    """Return the read model that the path names; raises `NotFound`."""
+    for projection in resources(request).projections:
+        if projection.name == request.match_info["name"]:
+            return projection
+    raise NotFound

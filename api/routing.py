@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from aiohttp import web
@@ -20,7 +20,6 @@ CONVERSATION_ID = "{conversation_id:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-f
 
 Access = Literal["open", "caller", "admin"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-HandlerT = TypeVar("HandlerT", bound=Handler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

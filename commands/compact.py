@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from commands.context import CommandContext
     from commands.conversations import Conversations
     from commands.session import Session
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
 
     Decide = Callable[[Sequence[ConversationEvent], datetime], tuple[ConversationEvent, dict[str, Any]]]
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from commands.ports import Clock
     from domain.conversation import Conversation
+    from domain.event_envelope import ConversationEvent
     from domain.event_store import EventStore, StoredEvent
-    from domain.events import ConversationEvent
     from domain.wire import CommandMark
 
 Answer = TypeVar("Answer")
@@ -84,7 +84,9 @@ class Session:
         if any(event.type == STREAM_DELETED for event in news):
             raise ConversationNotFound("no such conversation")
         if news:
-            self._take([decode(event) for event in news], news[-1].position)
+            decoded = [decode(event) for event in news]
+            self.conversation.fold(decoded)
+            self._take(decoded, news[-1].position)
 
     async def append(
         self,
@@ -119,18 +121,13 @@ class Session:
             except StreamDeleted as error:
                 raise ConversationNotFound("no such conversation") from error
             else:
-                self._keep(trial, decided, appended.position)
+                self.conversation = trial
+                self._take(decided, appended.position)
                 return answer
         raise TooManyRaces("others keep appending to this conversation; try again")
 
     def _take(self, news: list[ConversationEvent], position: int) -> None:
-        self.conversation.fold(news)
         self.news += news
-        self.position = position
-
-    def _keep(self, trial: Conversation, decided: list[ConversationEvent], position: int) -> None:
-        self.conversation = trial
-        self.news += decided
         self.position = position
 
 

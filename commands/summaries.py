@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from typing import TypeVar
     from uuid import UUID
 
+    from domain.event_envelope import ConversationEvent
     from domain.event_store import EventStore
-    from domain.events import ConversationEvent
     from domain.summary_events import SummaryRecorded
 
     Found = TypeVar("Found")

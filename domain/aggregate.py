@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from domain.conversation_state import OpenCall, OpenTurn, WaitingMessage
+    from domain.event_envelope import ConversationEvent
     from domain.scope import Actor
 
 _OF_NO_TURN = (events.UserMsg, events.ConversationChanged, events.ConversationFinished, events.UsageReported)
@@ -48,7 +49,7 @@ class OpenState(BaseAggregate[UUID]):
         conversation.__init__()  # type: ignore[misc]  # the library's shell, as its "created" events make it
         return conversation
 
-    def fold(self, log: Iterable[events.ConversationEvent]) -> Self:
+    def fold(self, log: Iterable[ConversationEvent]) -> Self:
         """Evolve by these events, which must follow on `version`; returns itself."""
         for event in log:
             event.mutate(self)
@@ -66,7 +67,7 @@ class OpenState(BaseAggregate[UUID]):
         twin.spent_usd = self.spent_usd
         return twin
 
-    def evolve(self, event: events.ConversationEvent) -> None:
+    def evolve(self, event: ConversationEvent) -> None:
         """Change what is open by one event; after a copy, only a `fork_completed` of its own makes a fork whole."""
         evolve(event, self)
         if event.copied_from is not None:
@@ -74,14 +75,14 @@ class OpenState(BaseAggregate[UUID]):
 
     def _trigger(
         self,
-        event_type: type[events.ConversationEvent],
+        event_type: type[ConversationEvent],
         *,
         now: datetime,
         actor: Actor,
         cause: UUID | None = None,
         correlation: UUID | None = None,
         **fields: Any,
-    ) -> events.ConversationEvent:
+    ) -> ConversationEvent:
         """Make an event of cleaned fields, evolve by it and keep it as pending; misspelt fields are an error.
 
         Raises `TooLarge` for one that no store takes.

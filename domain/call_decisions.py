@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from domain.conversation_state import OpenCall
     from domain.decisions import Inquiry
+    from domain.event_envelope import ConversationEvent
     from domain.parts import Part
     from domain.scope import Actor
 
@@ -51,7 +52,7 @@ class CallDecisions(OpenState):
 
     def _resolution(
         self, call: OpenCall, outcome: events.ResolutionOutcome, *, now: datetime, actor: Actor, **said: Any
-    ) -> events.ConversationEvent:
+    ) -> ConversationEvent:
         return self._trigger(
             events.Resolution,
             now=now,

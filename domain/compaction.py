@@ -12,7 +12,8 @@ from domain.working_set import WorkingSet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from domain.events import ConversationEvent, Resource
+    from domain.event_envelope import ConversationEvent
+    from domain.events import Resource
     from domain.provider_messages import ProviderMessage
     from domain.summary_events import CompactionStrategy, SummaryRecorded
 

@@ -52,9 +52,6 @@ class ModelParams(BaseModel):
     web_search_options: Object | None = None
 
 
-MODEL_PARAMS = frozenset(ModelParams.model_fields)
-
-
 class CompactionSettings(BaseModel):
     """How a conversation is kept within what a model can see: tokens are estimated, four bytes each."""
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
-from uuid import UUID, uuid4
+from typing import Any, Literal
+from uuid import UUID
 
-from eventsourcing.domain import CanMutateAggregate
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
+from domain.event_envelope import ConversationEvent
 from domain.parts import Part
 from domain.scope import Actor
 from domain.usage import Usage
-
-if TYPE_CHECKING:
-    from domain.aggregate import OpenState
 
 Executor = Literal["server", "human", "client"]
 SuspensionKind = Literal["approval", "elicitation", "client"]
@@ -27,37 +24,6 @@ TurnFailure = Literal[
     "max_steps", "max_attempts", "halted", "budget",
 ]  # fmt: skip
 """Why a turn failed: the model's trouble, then the limits of the turn, a hook that stopped it, and its budget."""
-
-
-class ConversationEvent(BaseModel, CanMutateAggregate[UUID]):
-    """The envelope that every event shares; its own fields are the event's data.
-
-    `originator_version` is the event's seq; `timestamp` its `occurred_at`, set by the process that appends it.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
-
-    wire_type: ClassVar[str]
-    schema_version: ClassVar[int] = 1
-
-    originator_id: UUID = Field(exclude=True)
-    originator_version: int = Field(exclude=True)
-    timestamp: datetime = Field(exclude=True)
-    event_id: UUID = Field(default_factory=uuid4, exclude=True)
-    correlation_id: UUID | None = Field(default=None, exclude=True)
-    causation_id: UUID | None = Field(default=None, exclude=True)
-    actor: Actor = Field(exclude=True)
-    copied_from: UUID | None = Field(default=None, exclude=True)
-    """In a fork: the event that this one is a copy of."""
-
-    @property
-    def seq(self) -> int:
-        """The event's number in its conversation: 1, 2, 3 …"""
-        return self.originator_version
-
-    def apply(self, aggregate: OpenState) -> None:
-        """Evolve the aggregate; assigns, never refuses."""
-        aggregate.evolve(self)
 
 
 class ConversationStarted(ConversationEvent):

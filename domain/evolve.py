@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from domain.aggregate import OpenState
+    from domain.event_envelope import ConversationEvent
     from domain.usage import Usage
 
 
 @singledispatch
-def evolve(event: events.ConversationEvent, conversation: OpenState) -> None:
+def evolve(event: ConversationEvent, conversation: OpenState) -> None:
     """Change the conversation by one event."""
 
 
@@ -147,7 +148,7 @@ def _progressed(conversation: OpenState) -> None:
         conversation.turn.resumes = 0
 
 
-def _spent(conversation: OpenState, event: events.ConversationEvent, turn: int | None, usages: Sequence[Usage]) -> None:
+def _spent(conversation: OpenState, event: ConversationEvent, turn: int | None, usages: Sequence[Usage]) -> None:
     """Count what calls cost; what a fork copied was paid where it came from."""
     if event.copied_from is not None:
         return

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
     from uuid import UUID
 
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
     from domain.scope import Actor
 
 

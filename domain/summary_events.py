@@ -10,7 +10,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from domain.events import ConversationEvent, Resource
+from domain.event_envelope import ConversationEvent
+from domain.events import Resource
 from domain.usage import Usage
 
 CompactionStrategy = Literal["llm", "window", "none"]

@@ -11,7 +11,7 @@ from domain.parts import text_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
 
 ASKED = (
     "Give the conversation below a title of two to six words, in the language that the user writes in, by which the "

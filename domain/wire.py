@@ -11,13 +11,15 @@ from pydantic_core import from_json
 
 from domain.errors import UnknownEventType
 from domain.event_store import NewEvent, StoredEvent
-from domain.events import EVENT_TYPES, ConversationEvent
+from domain.events import EVENT_TYPES
 from domain.summary_events import SUMMARY_EVENT_TYPES
 from domain.text import clean
 from domain.upcasts import upcast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from domain.event_envelope import ConversationEvent
 
 STREAM, SUMMARY_STREAM = "conversation-", "summary-"
 PREFIXES = (STREAM, SUMMARY_STREAM)

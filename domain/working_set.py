@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from domain.events import AssistantMsg, ConversationEvent, ToolCall, ToolResult, TurnEnded, TurnStarted, UserMsg
+from domain.events import AssistantMsg, ToolCall, ToolResult, TurnEnded, TurnStarted, UserMsg
 from domain.provider_messages import (
     ProviderMessage,
     assistant_message,
@@ -18,6 +18,8 @@ from domain.tokens import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from domain.event_envelope import ConversationEvent
 
 
 class UnansweredCall(Exception):

@@ -52,14 +52,19 @@ _HOLD: LiteralString = """
 # volatile, and an order that no index has.
 _DUE: LiteralString = "select a.conversation_id from agenda a, quick where a.kind = %(kind)s and a.wake_at <= now()"
 _EXPIRED: LiteralString = f"{_DUE} and (a.seq <= a.seen_seq or not a.at_once)"
-_CLAIM_OF: LiteralString = f"""
-    order by a.due_at + interval '0' limit %(limit)s for update of a skip locked)
+
+
+def _claiming(wanted: LiteralString) -> LiteralString:
+    return f"""
+with {_QUICK}, due as materialized (
+    {wanted} order by a.due_at + interval '0' limit %(limit)s for update of a skip locked)
 update agenda a set {_HOLD}
 from due where a.conversation_id = due.conversation_id and a.kind = %(kind)s
 returning a.conversation_id, a.strikes, a.seq
 """
-_CLAIM: LiteralString = f"with {_QUICK}, due as materialized ({_DUE} {_CLAIM_OF}"
-_CLAIM_EXPIRED: LiteralString = f"with {_QUICK}, due as materialized ({_EXPIRED} {_CLAIM_OF}"
+
+
+_CLAIM, _CLAIM_EXPIRED = _claiming(_DUE), _claiming(_EXPIRED)
 
 _CLAIM_HINTED: LiteralString = f"""
 with {_QUICK}
@@ -109,11 +114,13 @@ select pg_notify('agenda ' || %(kind)s, extract(epoch from hold_until)::text) fr
 # Never waits for a row: the projector locks its rows in another order. A holder that says nothing for so long is dead,
 # and nobody will take over from it what owes nothing.
 _SWEEP: LiteralString = f"""
-with {_QUICK}
-delete from agenda a using quick
-where a.wake_at is null and a.state is null and a.seq >= a.seen_seq
-    and (a.hold_until is null or a.hold_until < clock_timestamp()
-        - case when a.claimed_by is null then interval '0' else interval '1 hour' end)
+with {_QUICK}, idle as materialized (
+    select a.conversation_id, a.kind from agenda a, quick
+    where a.wake_at is null and a.state is null and a.seq >= a.seen_seq
+        and (a.hold_until is null or a.hold_until < clock_timestamp()
+            - case when a.claimed_by is null then interval '0' else interval '1 hour' end)
+    for update of a skip locked)
+delete from agenda a using idle where a.conversation_id = idle.conversation_id and a.kind = idle.kind
 """
 
 _DUE_IN: LiteralString = """

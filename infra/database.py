@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import select
-import socket
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Self
 
 from psycopg import AsyncConnection, Error, Notify, OperationalError, sql
 from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool
+
+from infra.cancellations import cancellations
+from infra.hanging_up import hung_up_after
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
@@ -27,8 +28,6 @@ IDLE_IN_TRANSACTION_TIMEOUT_S = 5
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 LONGEST_LOAN_S = 20.0
 """A connection of the pool that is lent for longer is taken for dead: whoever lent it is let go."""
-STOOD_STILL_S = 1.0
-"""Who is so late has been stopped, or had no processor: that says nothing about the server."""
 PING_AFTER_S, PONG_WITHIN_S = 2.0, 2.0
 """Who listens and hears nothing asks whether the server is still there: a silent death is known within the sum."""
 
@@ -98,9 +97,9 @@ class Database:
         `longest_s`: work of minutes takes a connection of its own (`connect`).
         """
         with _connection_errors():
-            cancelled = _cancellations()
+            cancelled = cancellations()
             async with self._pool.connection() as connection:
-                if _cancellations() > cancelled:  # Python 3.11 forgets one that meets the pool's answer
+                if cancellations() > cancelled:  # Python 3.11 forgets one that meets the pool's answer
                     raise asyncio.CancelledError
                 with hung_up_after(connection, longest_s):
                     yield connection
@@ -152,34 +151,6 @@ class Database:
                         await connection.execute("select")
 
 
-@contextmanager
-def hung_up_after(connection: AsyncConnection, seconds: float) -> Iterator[None]:
-    """Hang up on a server that has not answered in time: whoever waits for it learns that the connection is lost."""
-
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle
-
-    # Cancelling would ask the server, which is the one that does not answer; a shut socket ends the wait at once.
-    def hang_up() -> None:
-        nonlocal timer
-        if loop.time() > timer.when() + STOOD_STILL_S:  # it was us: the answer may be here, and is not read yet
-            timer = loop.call_later(STOOD_STILL_S, hang_up)
-        elif not connection.closed:
-            with socket.socket(fileno=os.dup(connection.fileno())) as line, suppress(OSError):  # the server was first
-                line.shutdown(socket.SHUT_RDWR)
-
-    timer = loop.call_later(seconds, hang_up)
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _cancellations() -> int:
-    task = asyncio.current_task()
-    return task.cancelling() if task else 0
-
-
 async def _configure(connection: AsyncConnection) -> None:
     found = connection.info.server_version
     if found < OLDEST_SERVER:
@@ -206,6 +177,11 @@ async def _discard_dead(connection: AsyncConnection) -> None:
             await AsyncConnectionPool.check_connection(connection)
 
 
+def first_line(error: Exception) -> str:
+    """What an error says, without PostgreSQL's details, which may quote data."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 @contextmanager
 def _connection_errors() -> Iterator[None]:
     try:
@@ -215,5 +191,4 @@ def _connection_errors() -> Iterator[None]:
         lost = state in CONNECTION_LOST if state else isinstance(exc, OperationalError)
         if not lost:
             raise
-        reason = str(exc).strip().partition("\n")[0] or type(exc).__name__
-        raise DatabaseUnavailable(f"the database is unavailable: {reason}") from exc
+        raise DatabaseUnavailable(f"the database is unavailable: {first_line(exc)}") from exc

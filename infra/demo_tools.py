@@ -41,19 +41,17 @@ def current_time() -> str:
 
 
 @tool(executor="human")
-def ask_user(question: str) -> str:
+def ask_user(question: str) -> str:  # type: ignore[empty-body]  # a person answers
     """Ask the person a question; their answer is the result.
 
     Args:
         question: What they are asked.
     """
-    raise NotImplementedError("a person answers")
 
 
 @tool(executor="client")
-def get_location() -> dict[str, float]:
+def get_location() -> dict[str, float]:  # type: ignore[empty-body]  # the client answers
     """Find out where the person is, from their browser or app: latitude and longitude in degrees."""
-    raise NotImplementedError("the client answers")
 
 
 def record_once(path: Path, entry: dict[str, Any]) -> None:

@@ -35,9 +35,9 @@ by_seq: Callable[[StoredEvent], int] = attrgetter("seq")
 class Inbox:
     """The bounded queue of one subscriber. It has one reader; filling it never waits."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self) -> None:
         self.closed = False
-        self._limit, self._waiting, self._overflowed = limit, 0, False
+        self._waiting, self._overflowed = 0, False
         self._batches: deque[tuple[Batch, int]] = deque()
         self._stirred = asyncio.Event()
 
@@ -46,7 +46,7 @@ class Inbox:
         if self._batches and not batch.events:  # only the position moves
             newest, newest_size = self._batches[-1]
             self._batches[-1] = Batch(newest.events, batch.position, batch.caught_up), newest_size
-        elif self._batches and self._waiting + size > self._limit:
+        elif self._batches and self._waiting + size > INBOX_CHARS:
             self.clear()
             self._overflowed = True
         elif not self._overflowed:
@@ -92,8 +92,7 @@ class Inbox:
 class FanOut:
     """The inboxes of a process by what they want: streams with certain prefixes, or one stream."""
 
-    def __init__(self, inbox_chars: int = INBOX_CHARS) -> None:
-        self._inbox_chars = inbox_chars
+    def __init__(self) -> None:
         self._by_prefixes: dict[tuple[str, ...], set[Inbox]] = {}
         self._by_stream: dict[str, set[Inbox]] = {}
 
@@ -124,7 +123,7 @@ class FanOut:
 
     @contextmanager
     def _member(self, groups: dict[Key, set[Inbox]], key: Key) -> Iterator[Inbox]:
-        inbox = Inbox(self._inbox_chars)
+        inbox = Inbox()
         groups.setdefault(key, set()).add(inbox)
         try:
             yield inbox

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from commands.agent.model import Delta, ModelError, ModelReply
-from domain.conversation_settings import MODEL_PARAMS
+from domain.conversation_settings import ModelParams
 from domain.usage import Usage
 from infra.hand_over import HandOver
 from infra.litellm_library import ReportedUsage, close_clients, load_litellm, look_up_window, warm_litellm
@@ -102,7 +102,7 @@ class LiteLLMModel:
                 await chunks.aclose()
 
     def _arguments(self, request: ModelRequest) -> dict[str, Any]:
-        if strange := sorted(request.params.keys() - MODEL_PARAMS):
+        if strange := sorted(request.params.keys() - ModelParams.model_fields.keys()):
             raise ModelError("bad_request", f"model_params cannot set {', '.join(strange)[:200]}", retryable=False)
         return {
             **request.params,

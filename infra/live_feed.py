@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import orjson
+import psycopg
 
 from infra.database import DatabaseUnavailable
 from infra.live_messages import CHANNEL, LiveMessage, load_message
@@ -161,7 +162,7 @@ class LiveFeed:
         try:
             async with self._database.connection() as connection:
                 rows = await (await connection.execute(READ, (conversation_ids,))).fetchall()
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, psycopg.Error) as error:
             logger.warning("what was said live cannot be read: %s", error, extra={"action": "live_unreadable"})
             return
         for conversation_id, turn, step, attempt, try_, index, text, thinking in rows:

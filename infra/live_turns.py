@@ -13,7 +13,8 @@ import psycopg
 
 from commands.ports import NOTHING_SAID, Partial
 from domain.text import clean
-from infra.database import DatabaseUnavailable, hung_up_after
+from infra.database import DatabaseUnavailable
+from infra.hanging_up import hung_up_after
 from infra.live_messages import CHANNEL, PIECE_CHARS, LiveMessage, spoken_in
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class PostgresLiveTurns:
         try:
             async with self._database.connection() as connection:
                 row = await (await connection.execute(READ, (conversation_id,))).fetchone()
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, psycopg.Error) as error:
             logger.warning("what was said live cannot be read: %s", error, extra={"action": "live_unreadable"})
             return NOTHING_SAID
         return Partial(*row) if row else NOTHING_SAID

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection, AsyncServerCursor
     from psycopg.rows import TupleRow
 
-    from projections.convoys import Connections
+    from projections.ports import Connections
 
 LOG = sql.SQL("log.events")
 PAGE_EVENTS = 250

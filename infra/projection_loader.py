@@ -26,9 +26,8 @@ def load_projections(entries: Sequence[str]) -> tuple[Projection, ...]:
     list ``projections`` holds, else every `Projection` in it. Raises `LoadError`, also for a name that is taken.
     """
     projections = Kind(
+        plural="projections",
         noun="table",
-        variable="REJOINDER_PROJECTIONS",
-        entry_points="rejoinder.projections",
         complaint=ProjectionDefinitionError,
         read=_projections_of,
         taken=dict.fromkeys(_tables(), OURS),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from domain.event_store import EventStore, StoredEvent
     from infra.database import Database
-    from projections.convoys import Connections
+    from projections.ports import Connections
     from projections.rebuild.ordered_log import Slice
 
 PAGE_EVENTS = 500

@@ -41,9 +41,8 @@ def _is_own_tool(module: ModuleType, name: str, thing: object) -> bool:
 
 
 TOOLS = Kind(
+    plural="tools",
     noun="tool",
-    variable="REJOINDER_TOOLS",
-    entry_points="rejoinder.tools",
     complaint=ToolDefinitionError,
     read=_tools_of,
 )

@@ -12,6 +12,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from infra.settings import variable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import ModuleType
@@ -40,9 +42,9 @@ class Kind(Generic[Thing]):
     `read` makes the things of a module, or of a value in one; what it raises as a `complaint` is for the user's eyes.
     """
 
+    plural: str
+    """Names the setting that lists them, and the group of their entry points."""
     noun: str
-    variable: str
-    entry_points: str
     complaint: type[Exception]
     read: Callable[[object], Iterable[Thing]]
     taken: Mapping[str, str] = field(default_factory=dict)
@@ -56,9 +58,9 @@ def load(kind: Kind[Thing], entries: Sequence[str]) -> list[Thing]:
     searched last for modules. Raises `LoadError`, also for two things of one name.
     """
     sources: list[tuple[str, Callable[[], object]]] = [
-        (f"{kind.variable}: {entry}", partial(_named, kind, entry)) for entry in entries
+        (f"{variable(kind.plural)}: {entry}", partial(_named, kind, entry)) for entry in entries
     ]
-    sources += [(f"entry point {point.name} = {point.value}", point.load) for point in _points(kind.entry_points)]
+    sources += [(f"entry point {point.name} = {point.value}", point.load) for point in _points(kind)]
     origins = dict(kind.taken)
     loaded: list[Thing] = []
     for origin, source in sources:
@@ -72,8 +74,8 @@ def load(kind: Kind[Thing], entries: Sequence[str]) -> list[Thing]:
     return loaded
 
 
-def _points(group: str) -> list[Any]:
-    return sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
+def _points(kind: Kind[Any]) -> list[Any]:
+    return sorted(entry_points(group=f"rejoinder.{kind.plural}"), key=lambda point: (point.name, point.value))
 
 
 def _things_of(kind: Kind[Thing], origin: str, source: Callable[[], object]) -> list[Thing]:

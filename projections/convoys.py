@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from projections.advance import Led, NotLeading, advance
 from projections.leading import PAUSED, take_over
@@ -13,11 +13,8 @@ from projections.parking import advance_but_poison
 from projections.reasons import reason_of
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from psycopg import AsyncConnection
-
     from projections.feed import Feed
+    from projections.ports import Connections
 
 logger = logging.getLogger(__name__)
 
@@ -31,14 +28,6 @@ update projections set error = %s, status = case status when 'paused' then statu
 where name = %s and epoch = %s
 """
 STATUS = "select status from projections where name = %s"
-
-
-class Connections(Protocol):
-    """A pool of connections in autocommit mode."""
-
-    def connection(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Lend a connection."""
-        ...
 
 
 class Convoy:

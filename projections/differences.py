@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
-from projections.tables import JSON
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from psycopg import AsyncConnection
 
-    from projections.projection import Key, Projection, Row
+    from projections.projection import Key, Row
     from projections.rebuild.folding import FoldError
     from projections.tables import Table
 
@@ -47,7 +45,6 @@ def unfoldable(error: FoldError) -> Difference:
 
 async def compare(
     connection: AsyncConnection,
-    projection: Projection,
     table: Table,
     expected: Mapping[Key, Row],
     actual: Sequence[tuple[Any, ...]],
@@ -63,41 +60,44 @@ async def compare(
         row = dict(zip(table.columns, values, strict=True))
         wanted = missing.pop(table.key_of(row), None)
         if wanted is None:
-            row = _read(projection, row)
-            if projection.is_void is None or not projection.is_void(row):
-                differences.append(_one_sided(projection, table, row, "no such row", "has one"))
+            row = _read(table, row)
+            if not _is_void(table, row):
+                differences.append(_one_sided(table, row, "no such row", "has one"))
         elif table.values(wanted) != list(values):
-            suspects.append((wanted, _read(projection, row)))
+            suspects.append((wanted, _read(table, row)))
     if suspects:
         as_stored = await table.as_stored(connection, [wanted for wanted, _ in suspects])
         for wanted, (_, row) in zip(as_stored, suspects, strict=True):
-            differences += _columns(projection, table, wanted, row)
-    return differences + [_one_sided(projection, table, row, "a row", "has none") for row in missing.values()]
+            differences += _columns(table, wanted, row)
+    return differences + [_one_sided(table, row, "a row", "has none") for row in missing.values()]
 
 
-def _columns(projection: Projection, table: Table, wanted: Row, row: Row) -> list[Difference]:
-    if projection.is_void is not None and projection.is_void(row):
-        return [_one_sided(projection, table, wanted, "a row", "has one that is as good as none")]
+def _columns(table: Table, wanted: Row, row: Row) -> list[Difference]:
+    if _is_void(table, row):
+        return [_one_sided(table, wanted, "a row", "has one that is as good as none")]
     return [
-        Difference(projection.name, _key(table, row), column, _shown(wanted[column]), _shown(row[column]))
+        Difference(table.projection.name, _key(table, row), column, _shown(wanted[column]), _shown(row[column]))
         for column in table.columns
         if wanted[column] != row[column]
     ]
 
 
-def _one_sided(projection: Projection, table: Table, row: Row, log: str, there: str) -> Difference:
-    return Difference(projection.name, _key(table, row), None, log, there)
+def _one_sided(table: Table, row: Row, log: str, there: str) -> Difference:
+    return Difference(table.projection.name, _key(table, row), None, log, there)
 
 
 def _key(table: Table, row: Row) -> dict[str, str]:
     return {column: _shown(row[column]).strip('"') for column in table.key}
 
 
-def _read(projection: Projection, row: Row) -> Row:
+def _is_void(table: Table, row: Row) -> bool:
+    return table.projection.is_void is not None and table.projection.is_void(row)
+
+
+def _read(table: Table, row: Row) -> Row:
     """Return a row with its json parsed."""
-    json_columns = {column for column, spec in projection.columns.items() if spec.split()[0] in JSON}
     return {
-        column: from_json(value) if column in json_columns and value is not None else value
+        column: from_json(value) if column in table.json_columns and value is not None else value
         for column, value in row.items()
     }
 

@@ -13,8 +13,8 @@ from domain.wire import decode_parsed
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from domain.event_envelope import ConversationEvent
     from domain.event_store import StoredEvent
-    from domain.events import ConversationEvent
 
 
 class Event:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from domain.event_store import EventStore
     from projections.advance import Led
-    from projections.convoys import Connections
+    from projections.ports import Connections
 
 logger = logging.getLogger(__name__)
 

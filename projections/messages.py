@@ -24,17 +24,15 @@ select seq, count(*) from display_messages
 where conversation_id = %(id)s and seq > %(after)s and seq < %(before)s
 group by seq order by seq {} limit %(limit)s
 """
-SELECT = """
-select event_id, occurred_at, seq, sequence, turn, message_type, content_type, content, status, metadata, message_id,
-    tool_call_id
-from display_messages
-where conversation_id = %(id)s and seq between %(first)s and %(last)s order by seq, sequence
-"""
-LAST_SEQ = 2**31 - 1
 SHOWN = (
     "seq", "sequence", "turn", "message_type", "content_type", "content", "status", "metadata", "message_id",
     "tool_call_id",
 )  # fmt: skip
+SELECT = f"""
+select event_id, occurred_at, {", ".join(SHOWN)} from display_messages
+where conversation_id = %(id)s and seq between %(first)s and %(last)s order by seq, sequence
+"""
+LAST_SEQ = 2**31 - 1
 
 
 def item_of(row: Row) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from projections.convoys import Connections
+from projections.ports import Connections
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Sequence

@@ -6,19 +6,20 @@ import asyncio
 import logging
 import os
 import socket
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 from uuid import uuid4
 
 from projections.advance import Led
-from projections.convoys import Connections, Convoys
+from projections.convoys import Convoys
 from projections.feed import Feed
 from projections.healing import heal
 from projections.reasons import reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from domain.event_store import EventStore
+    from projections.ports import Connections, Leases
     from projections.projection import Projection
 
 logger = logging.getLogger(__name__)
@@ -33,22 +34,6 @@ OF_THIS_VERSION = """
 select projections.name from projections join unnest(%s::text[], %s::int[]) as mine (name, version)
     on projections.name = mine.name and projections.version = mine.version
 """
-
-
-class Leases(Protocol):
-    """Who leads what, with an epoch that grows at every change of holder."""
-
-    async def acquire(self, key: str, holder: str, ttl_s: float) -> int | None:
-        """Take a free lease and return its epoch; None while another holds it."""
-        ...
-
-    async def renew(self, keys: Mapping[str, int], holder: str, ttl_s: float) -> set[str]:
-        """Prolong leases, given with their epochs; return those that are still held."""
-        ...
-
-    async def release(self, key: str, holder: str, epoch: int) -> None:
-        """Give a lease back before its end."""
-        ...
 
 
 class Projector:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from domain.wire import stream_of, summary_stream_of
 from projections.advance import Led, skip
 from projections.parking import AT_ONCE, Sieve
-from projections.schema import ProjectionMismatch
 from projections.span import Span
+from projections.versions import ProjectionMismatch, stored_versions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from domain.event_store import EventStore, StoredEvent
-    from projections.convoys import Connections
     from projections.event import Event
+    from projections.ports import Connections
     from projections.projection import Projection, Row
 
 PAGE = 500
@@ -35,7 +35,6 @@ order by tried_at, conversation_id limit 1
 COUNT = "select count(*) from parked where projection = %s"
 # the version is looked at under the lock: a rebuild that replaces the table replaces these rows too
 HOLD = "select last_position from parked where projection = %s and conversation_id = %s for update"
-VERSION = "select version from projections where name = %s"
 STILL = """
 update parked set seq = %s, position = %s, event_id = %s, type = %s, error = %s, attempts = attempts + 1,
     tried_at = clock_timestamp()
@@ -105,10 +104,10 @@ async def _next(connection: AsyncConnection, projection: Projection, before: obj
 
 
 async def _check_version(connection: AsyncConnection, projection: Projection) -> None:
-    row = await (await connection.execute(VERSION, [projection.name])).fetchone()
-    if row is None or row[0] != projection.version:
+    stored = (await stored_versions(connection, [projection.name])).get(projection.name)
+    if stored != projection.version:
         raise ProjectionMismatch(
-            f"the read model {projection.name} is of version {row[0] if row else 'none'}, this code's is "
+            f"the read model {projection.name} is of version {stored or 'none'}, this code's is "
             f"{projection.version}: retry with the Rejoinder that projects it"
         )
 

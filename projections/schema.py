@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from projections.tables import Table
-from projections.versions import outdated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,10 +15,6 @@ if TYPE_CHECKING:
 
 LOCK = "select pg_advisory_xact_lock(hashtextextended('rejoinder projections', 0))"
 NEW = "insert into projections (name, version, status) values (%s, %s, 'new')"
-
-
-class ProjectionMismatch(Exception):
-    """The database holds a read model of another version than this code's; the message says what to do."""
 
 
 async def ensure_schema(connection: AsyncConnection, projections: Sequence[Projection]) -> None:
@@ -36,12 +31,3 @@ async def ensure_schema(connection: AsyncConnection, projections: Sequence[Proje
                 for statement in (table.create, *table.indexes):
                     await connection.execute(statement)
                 await connection.execute(NEW, [projection.name, projection.version])
-
-
-async def refuse_outdated(connection: AsyncConnection, projections: Sequence[Projection]) -> None:
-    """Raise `ProjectionMismatch` if a stored version is older than this code's."""
-    if old := [one.name for one in await outdated(connection, projections)]:
-        raise ProjectionMismatch(
-            f"older versions of read models are in the database: {', '.join(old)}; "
-            f"run `rejoinder rebuild {' '.join(old)}`, or set REJOINDER_PROJECTION_UPGRADE to auto"
-        )

@@ -26,11 +26,11 @@ class Table:
     """Reads and writes one projection's table, in whatever schema comes first on the connection's search path."""
 
     def __init__(self, projection: Projection) -> None:
-        self._name = name = projection.name
+        self.projection, name = projection, projection.name
         self.key = projection.key_columns
         self.columns = ("conversation_id", *projection.columns)
         self.types = ("uuid", *(spec.split()[0] for spec in projection.columns.values()))
-        self._json = {c for c, t in zip(self.columns, self.types, strict=True) if t in JSON}
+        self.json_columns = {c for c, t in zip(self.columns, self.types, strict=True) if t in JSON}
         definitions = [f"{column} {spec}" for column, spec in projection.columns.items()]
         definitions = ["conversation_id uuid not null", *definitions, *projection.extra]
         self.create = f"create table {name} ({', '.join(definitions)})"
@@ -49,11 +49,9 @@ class Table:
         arrays = ", ".join(f"%b::{'text[]::' if kind in JSON else ''}{kind}[]" for kind in self.types)
         changes = ", ".join(f"{column} = excluded.{column}" for column in self.columns if column not in self.key)
         self._insert = f"insert into {name} ({listed}) select {listed} from unnest({arrays}) as changed ({listed})"
-        self._upsert = (
-            self._insert + f"on conflict ({key}) do update set {changes}" if changes else "on conflict do nothing"
-        )
+        self._upsert = f"{self._insert} on conflict ({key}) do {f'update set {changes}' if changes else 'nothing'}"
         self._as_stored = f'select {listed} from unnest({arrays}) with ordinality as given ({listed}, "N") order by "N"'
-        texts = (f"{column}::text" if column in self._json else column for column in self.columns)
+        texts = (f"{column}::text" if column in self.json_columns else column for column in self.columns)
         self._between = f"select {', '.join(texts)} from {name} where conversation_id between %b and %b"
         self._forget = f"delete from {name} where conversation_id = any(%b)"
         kinds = dict(zip(self.columns, self.types, strict=True))
@@ -128,7 +126,7 @@ class Table:
     def values(self, row: Row) -> list[Any]:
         """Return a row's values in the order of `columns`, json as text."""
         return [
-            to_json(row[column]).decode() if column in self._json and row[column] is not None else row[column]
+            to_json(row[column]).decode() if column in self.json_columns and row[column] is not None else row[column]
             for column in self.columns
         ]
 

@@ -24,9 +24,7 @@ from projections.tables import JSON, Table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from projections.projection import Projection, Row
-
-Key = tuple[Any, ...]
+    from projections.projection import Key, Projection, Row
 
 FIRST = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -15,14 +15,15 @@ from domain.wire import conversation_of
 from projections.differences import Difference, compare, unfoldable
 from projections.rebuild.folding import FoldError, Folding
 from projections.tables import Table
+from projections.versions import ProjectionMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from psycopg import AsyncConnection
 
     from domain.event_store import StoredEvent
-    from projections.convoys import Connections
+    from projections.ports import Connections
     from projections.projection import Projection
     from projections.rebuild.folding import Made
     from projections.rebuild.ordered_log import OrderedLog, Slice
@@ -37,10 +38,6 @@ SNAPSHOT: LiteralString = "set transaction isolation level repeatable read, read
 PATIENCE: LiteralString = "set local idle_in_transaction_session_timeout = '5min'"
 CHECKPOINTS: LiteralString = "select name, version, position from projections where name = any(%s)"
 PARKED: LiteralString = "select projection, conversation_id from parked where projection = any(%s)"
-
-
-class NotVerifiable(Exception):
-    """The table is of another version than this code's: it cannot say what should be there."""
 
 
 @dataclass(slots=True)
@@ -70,16 +67,18 @@ async def verify(
 ) -> list[Verdict]:
     """Fold the log again and compare, slice by slice, each at one position of each projection, while they move on.
 
-    `progress` is told the events done and in all. Raises `NotVerifiable`.
+    `progress` is told the events done and in all. Raises `ProjectionMismatch` for a table of another version: it
+    cannot say what should be there.
     """
     verdicts = [Verdict(projection) for projection in projections]
+    tables = {projection.name: Table(projection) for projection in projections}
     slices = await log.slices(SLICE_EVENTS)
     done, total = 0, sum(piece.events for piece in slices)
     for piece in slices:
         async with database.connection() as connection, connection.transaction():
             await connection.execute(SNAPSHOT)
             await connection.execute(PATIENCE)
-            await _Check(connection, log, piece, verdicts).run()
+            await _Check(connection, log, piece, verdicts, tables).run()
         done += piece.events
         progress(done, total)
     return verdicts
@@ -88,8 +87,16 @@ async def verify(
 class _Check:
     """The check of one slice, in one snapshot."""
 
-    def __init__(self, connection: AsyncConnection, log: OrderedLog, piece: Slice, verdicts: Sequence[Verdict]) -> None:
-        self._connection, self._log, self._piece, self._verdicts = connection, log, piece, verdicts
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        log: OrderedLog,
+        piece: Slice,
+        verdicts: Sequence[Verdict],
+        tables: Mapping[str, Table],
+    ) -> None:
+        self._connection, self._log, self._piece = connection, log, piece
+        self._verdicts, self._tables = verdicts, tables
         self._excused: set[tuple[str, UUID]] = set()
         self._deleted: set[UUID] = set()
 
@@ -104,7 +111,7 @@ class _Check:
         for verdict in self._verdicts:
             version, position = checkpoints.get(verdict.projection.name, (0, 0))
             if version != verdict.projection.version:
-                raise NotVerifiable(
+                raise ProjectionMismatch(
                     f"{verdict.projection.name} is of version {version} in the database, this code's is "
                     f"{verdict.projection.version}: verify it with the Rejoinder that made it, or rebuild it"
                 )
@@ -151,11 +158,10 @@ class _Check:
 
     async def _diff(self, verdicts: Sequence[Verdict], made: Sequence[Made], first: int, last: int) -> None:
         for verdict, new in zip(verdicts, made, strict=True):
-            table = Table(verdict.projection)
-            name = verdict.projection.name
+            table, name = self._tables[verdict.projection.name], verdict.projection.name
             excused = {one for excused, one in self._excused if excused == name} | self._deleted
             expected = {table.key_of(row): row for row in new.rows if row["conversation_id"] not in excused}
             found = await table.between(self._connection, UUID(int=first), UUID(int=last))
             actual = [values for values in found if values[0] not in excused]
             verdict.rows += len(actual)
-            verdict.take(await compare(self._connection, verdict.projection, table, expected, actual))
+            verdict.take(await compare(self._connection, table, expected, actual))

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
     from projections.projection import Projection
 
-STORED: LiteralString = "select name, version from projections where name = any(%s)"
+STORED: LiteralString = "select name, version from projections where name = any(%s) order by name"
+
+
+class ProjectionMismatch(Exception):
+    """The database holds a read model of another version than this code's; the message says what to do."""
 
 
 class OtherVersion(Exception):
@@ -48,8 +52,7 @@ class Versions:
         await self._check(connection, names)
 
     async def _check(self, connection: AsyncConnection, names: Collection[str]) -> None:
-        cursor = await connection.execute(STORED, [list(names)], prepare=True)
-        for name, version in await cursor.fetchall():
+        for name, version in (await stored_versions(connection, names)).items():
             if version < self._known[name]:
                 raise OtherVersion(f"the read model {name} is of an older version until it is rebuilt; try again then")
             if version > self._known[name]:
@@ -59,5 +62,31 @@ class Versions:
 async def outdated(connection: AsyncConnection, projections: Iterable[Projection]) -> list[Projection]:
     """Return the projections whose stored version is older than this code's."""
     known = {one.name: one for one in projections}
-    found = await (await connection.execute(STORED, [list(known)])).fetchall()
-    return [known[name] for name, version in found if version < known[name].version]
+    found = await stored_versions(connection, known)
+    return [known[name] for name, version in found.items() if version < known[name].version]
+
+
+async def refuse_outdated(connection: AsyncConnection, projections: Iterable[Projection]) -> None:
+    """Raise `ProjectionMismatch` if a stored version is older than this code's."""
+    if old := [one.name for one in await outdated(connection, projections)]:
+        raise ProjectionMismatch(
+            f"older versions of read models are in the database: {', '.join(old)}; "
+            f"run `rejoinder rebuild {' '.join(old)}`, or set REJOINDER_PROJECTION_UPGRADE to auto"
+        )
+
+
+async def refuse_newer(connection: AsyncConnection, projections: Iterable[Projection]) -> None:
+    """Raise `ProjectionMismatch` if a stored version is newer than this code's."""
+    known = {one.name: one.version for one in projections}
+    for name, version in (await stored_versions(connection, known)).items():
+        if version > known[name]:
+            raise ProjectionMismatch(
+                f"{name} is of version {version} in the database, this code's is {known[name]}: "
+                "a newer Rejoinder has built it; rebuild it with that one"
+            )
+
+
+async def stored_versions(connection: AsyncConnection, names: Collection[str]) -> dict[str, int]:
+    """Return the versions of these projections in the database; those that it does not have are left out."""
+    cursor = await connection.execute(STORED, [list(names)], prepare=True)
+    return dict(await cursor.fetchall())

@@ -34,9 +34,8 @@ def _explain_known(error: BaseException) -> tuple[str, int]:
     from infra.postgres_cluster import EmbeddedPostgresError
     from infra.settings import SettingsError
     from infra.user_code import LoadError
-    from projections.rebuild.jobs import OlderCode, RebuildLost, RebuildRunning
-    from projections.schema import ProjectionMismatch
-    from projections.verify import NotVerifiable
+    from projections.rebuild.jobs import RebuildLost, RebuildRunning
+    from projections.versions import ProjectionMismatch
 
     match error:
         case SettingsError() | KeysError() | LoadError():
@@ -45,11 +44,9 @@ def _explain_known(error: BaseException) -> tuple[str, int]:
             return f"{error}; check REJOINDER_DATABASE_URL and that its server runs", NO
         case StoreError():
             return f"{error}; check REJOINDER_EVENT_STORE and REJOINDER_DATABASE_URL, and that their servers run", NO
-        case DatabaseRefused() | EmbeddedPostgresError() | MigrationError() | ProjectionMismatch() | WrongLog():
+        case DatabaseRefused() | EmbeddedPostgresError() | MigrationError() | WrongLog() | OSError():
             return str(error), NO
-        case RebuildRunning() | RebuildLost() | OlderCode() | NotVerifiable():
-            return str(error), NO
-        case OSError():
+        case ProjectionMismatch() | RebuildRunning() | RebuildLost():
             return str(error), NO
         case _:
             return f"unexpected {type(error).__name__}: {error} (REJOINDER_LOG_LEVEL=DEBUG shows where)", NO

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from api.cli.job import Job
-from api.cli.projection_names import named
+from api.cli.projection_names import Names, named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from infra.settings import Settings
-
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False, help="As `projections` has it.")]
 
 
 def pause(names: Names) -> Job:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from api.cli.failures import WRONG_USAGE, CommandFailed
 
@@ -10,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from projections.projection import Projection
+
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False, help="As `projections` has it.")]
 
 
 def named(projections: Sequence[Projection], names: Sequence[str]) -> list[Projection]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from api.cli.failures import NO
 from api.cli.job import Job
-from api.cli.projection_names import named
+from api.cli.projection_names import Names, named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 SHOWN = 20
-
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False, help="As `projections` has it.")]
 
 
 def retry(names: Names) -> Job:

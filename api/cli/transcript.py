@@ -15,6 +15,8 @@ from domain.parts import text_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from domain.event_envelope import ConversationEvent
+
 LONGEST_RESULT = 400
 CLEAR_LINE = "\r\x1b[K"
 AGENT, PERSON, THOUGHT = "agent: ", "you: ", "thinking: "
@@ -40,7 +42,7 @@ class Transcript:
         with self._above_prompt():
             self._line(text, style)
 
-    def event(self, event: events.ConversationEvent) -> None:
+    def event(self, event: ConversationEvent) -> None:
         """Write what an event says, if it says something to people."""
         with self._above_prompt():
             self._event(event)
@@ -56,7 +58,7 @@ class Transcript:
             self._prompt = None
             self._at_line_start = True
 
-    def _event(self, event: events.ConversationEvent) -> None:
+    def _event(self, event: ConversationEvent) -> None:
         match event:
             case events.UserMsg():
                 if event.message_id not in self.mine:

@@ -10,12 +10,12 @@ from aiohttp import hdrs, web
 from pydantic import BaseModel
 
 from api.answers import json_answer
-from api.endpoints import query
+from api.endpoints import operation, query
 from api.errors import NotFound
 from api.pages import Limit, PageOf
-from api.queries import NoParameters, read_query
+from api.queries import NoParameters
 from api.readiness import standing
-from api.resources import resources
+from api.resources import projection_of, resources
 from api.routes.rebuilds import RebuildItem
 from api.routing import Route
 from api.telemetry import CONTENT_TYPE, telemetry_of
@@ -105,30 +105,27 @@ async def list_parked_conversations(request: web.Request, asked: ParkedQuery, sc
     return json_answer({"items": items, "next_cursor": page.next_cursor})
 
 
-async def pause_projection(request: web.Request) -> web.Response:
+@operation("POST", f"{PROJECTION}/pause", NoParameters, answers={200: ProjectionItem})
+async def pause_projection(request: web.Request, _asked: NoParameters) -> web.Response:
     """Hold a read model where it is, also over restarts, until it is resumed."""
-    read_query(request, NoParameters)
     async with resources(request).database.connection() as connection:
         await pause(connection, request.match_info["name"])
     return json_answer(await _status(request))
 
 
-async def resume_projection(request: web.Request) -> web.Response:
+@operation("POST", f"{PROJECTION}/resume", NoParameters, answers={200: ProjectionItem})
+async def resume_projection(request: web.Request, _asked: NoParameters) -> web.Response:
     """Let a paused read model go on."""
-    read_query(request, NoParameters)
     async with resources(request).database.connection() as connection:
         await resume(connection, request.match_info["name"])
     return json_answer(await _status(request))
 
 
-async def retry_projection(request: web.Request) -> web.Response:
+@operation("POST", f"{PROJECTION}/retry", NoParameters, answers={200: RetriedProjection})
+async def retry_projection(request: web.Request, _asked: NoParameters) -> web.Response:
     """Fold the parked conversations of a read model again; those that are refused again stay parked."""
-    read_query(request, NoParameters)
-    have, name = resources(request), request.match_info["name"]
-    projection = next((one for one in have.projections if one.name == name), None)
-    if projection is None:
-        raise NotFound
-    done = await retry(have.database, have.event_store, projection)
+    have = resources(request)
+    done = await retry(have.database, have.event_store, projection_of(request))
     item = await _status(request)
     return json_answer(RetriedProjection(**item.model_dump(), retried=done.retried))
 
@@ -165,26 +162,8 @@ async def _may_read(request: web.Request, scope: Scope, conversation_id: UUID) -
 ROUTES: tuple[Route, ...] = (
     list_projections,
     list_parked_conversations,
-    Route(
-        method="POST",
-        path=f"{PROJECTION}/pause",
-        handler=pause_projection,
-        access="admin",
-        answers={200: ProjectionItem},
-    ),
-    Route(
-        method="POST",
-        path=f"{PROJECTION}/resume",
-        handler=resume_projection,
-        access="admin",
-        answers={200: ProjectionItem},
-    ),
-    Route(
-        method="POST",
-        path=f"{PROJECTION}/retry",
-        handler=retry_projection,
-        access="admin",
-        answers={200: RetriedProjection},
-    ),
+    pause_projection,
+    resume_projection,
+    retry_projection,
     Route(method="GET", path="/metrics", handler=metrics, access="admin", media_type="text/plain"),
 )

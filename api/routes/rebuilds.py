@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from api.answers import json_answer
+from api.endpoints import operation
 from api.errors import NotFound
-from api.queries import NoParameters, read_query
-from api.resources import resources
-from api.routing import Route
+from api.queries import NoParameters
+from api.resources import projection_of, resources
 from projections.rebuild.jobs import cancel, want
 from projections.rebuild.progress import rebuild_progress
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+    from api.routing import Route
 
 PATH = "/v1/projections/{name}/rebuild"
 
@@ -46,45 +48,32 @@ class Rebuild(BaseModel):
     rebuild: RebuildItem | None
 
 
-async def rebuild_projection(request: web.Request) -> web.Response:
+@operation("POST", PATH, RebuildQuery, answers={202: Rebuild})
+async def rebuild_projection(request: web.Request, asked: RebuildQuery) -> web.Response:
     """Make a read model anew from the whole log; the old one serves until the new one takes its place.
 
     A process with the role `projector` does it. 409 if it is being rebuilt already.
     """
-    asked = read_query(request, RebuildQuery)
-    have, name = resources(request), request.match_info["name"]
-    projection = next((one for one in have.projections if one.name == name), None)
-    if projection is None:
-        raise NotFound
-    async with have.database.connection() as connection:
+    projection = projection_of(request)
+    async with resources(request).database.connection() as connection:
         await want(connection, [projection], fast=asked.fast)
-    return await _answered(request, name, 202)
+    return await _answered(request)
 
 
-async def cancel_rebuild(request: web.Request) -> web.Response:
+@operation("DELETE", PATH, NoParameters, answers={202: Rebuild})
+async def cancel_rebuild(request: web.Request, _asked: NoParameters) -> web.Response:
     """Give a rebuild up, with those that share its pass over the log; nothing of it is left. 404 if there is none."""
-    read_query(request, NoParameters)
+    async with resources(request).database.connection() as connection:
+        if not await cancel(connection, request.match_info["name"]):
+            raise NotFound
+    return await _answered(request)
+
+
+async def _answered(request: web.Request) -> web.Response:
     name = request.match_info["name"]
     async with resources(request).database.connection() as connection:
-        if not await cancel(connection, name):
-            raise NotFound
-    return await _answered(request, name, 202)
-
-
-async def _answered(request: web.Request, name: str, status: int) -> web.Response:
-    async with resources(request).database.connection() as connection:
         progress = (await rebuild_progress(connection)).get(name)
-    return json_answer({"name": name, "rebuild": progress and progress._asdict()}, status)
+    return json_answer({"name": name, "rebuild": progress and progress._asdict()}, 202)
 
 
-ROUTES: tuple[Route, ...] = (
-    Route(
-        method="POST",
-        path=PATH,
-        handler=rebuild_projection,
-        query=RebuildQuery,
-        access="admin",
-        answers={202: Rebuild},
-    ),
-    Route(method="DELETE", path=PATH, handler=cancel_rebuild, access="admin", answers={202: Rebuild}),
-)
+ROUTES: tuple[Route, ...] = (rebuild_projection, cancel_rebuild)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from commands.agent.surroundings import Decide, Surroundings
     from commands.session import Session
     from domain.compaction import Budget, Cut
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
     from domain.summaries import SummaryState
 
 logger = logging.getLogger(__name__)

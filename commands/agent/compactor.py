@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from commands.agent.agenda import AgendaUnavailable
 from commands.agent.compaction import compact
+from commands.agent.holds import RENEW_EVERY_S
 from commands.agent.model import ModelError
 from commands.agent.stopping import stop
-from commands.agent.worker import LONGEST_SLEEP_S, RENEW_EVERY_S, SHORTEST_SLEEP_S, UNAVAILABLE_PAUSE_S, again
+from commands.agent.worker import LONGEST_SLEEP_S, SHORTEST_SLEEP_S, UNAVAILABLE_PAUSE_S, again
 from commands.log_context import log_with
 from domain.errors import ConversationNotFound, UnknownEventType
 from domain.event_store import StoreError

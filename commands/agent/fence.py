@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from commands.agent.surroundings import Decide
     from commands.session import Session
     from domain.conversation import Conversation
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
 
 
 class Fence:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from commands.session import Session
+    from domain.event_envelope import ConversationEvent
     from domain.event_store import EventStore
-    from domain.events import ConversationEvent
     from domain.summary_events import SummaryRecorded
 
 PAGE = 1_000

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from commands.agent.surroundings import Surroundings
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
 
 logger = logging.getLogger(__name__)
 

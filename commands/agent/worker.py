@@ -1,4 +1,4 @@
-"""A worker: claims conversations that owe something, keeps their leases, and hands all back when it stops."""
+"""A worker: looks for conversations that owe something, claims them, and hands all back when it stops."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 import logging
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from commands.agent.agenda import AgendaUnavailable
 from commands.agent.hold import Hold
+from commands.agent.holds import Holds
 from commands.agent.stopping import stop
 from commands.agent.titles import Titles
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LEASE_S = 8.0
-RENEW_EVERY_S = 2.0
 SHORTEST_SLEEP_S = 0.02
 LONGEST_SLEEP_S = 5.0
 UNAVAILABLE_PAUSE_S = 1.0
@@ -32,15 +32,8 @@ SWEEP_EVERY_S = 60.0
 DEADLINES_EVERY_S = 0.1
 DEADLINES_BESIDE = 32
 """While there is no free slot deadlines are looked for this often, and so many kept at a time."""
-DRAIN_S = 6.5
-"""How long what runs may take to come to its next durable event when the worker stops, …"""
-ABANDON_S = 2.0
-"""… and then to end: all within ten seconds."""
-
-
-class _Running(NamedTuple):
-    hold: Hold
-    task: asyncio.Task[None]
+LAST_CLAIMS_S = 0.5
+"""So long a worker that stops waits for the answers to its last claims."""
 
 
 class Worker:
@@ -48,34 +41,33 @@ class Worker:
 
     def __init__(self, agenda: Agenda, surroundings: Surroundings, *, concurrency: int) -> None:
         self._agenda, self._surroundings, self._concurrency = agenda, surroundings, concurrency
-        self._running: dict[UUID, _Running] = {}
         self._claims: set[asyncio.Task[list[Claim]]] = set()
         self._claiming = asyncio.Lock()
         self._look = asyncio.Event()
+        self._holds = Holds(agenda, on_end=self._ended)
         self._nearby: asyncio.Queue[Session] = asyncio.Queue()
         self._titles = Titles(surroundings)
-        self._sweep_at = self._renewed_at = 0.0
-        self._stopping = False
+        self._sweep_at = 0.0
 
     @property
     def running(self) -> int:
         """How many conversations are being worked on."""
-        return len(self._running)
+        return len(self._holds)
 
     def hint(self, session: Session) -> bool:
         """Take a conversation that owes something, from somebody in this process who needs it no longer.
 
         False if it had better be hinted to all workers, because this one has no free slot.
         """
-        if self._stopping or self.running + self._nearby.qsize() >= self._concurrency:
+        if self._holds.closed or self.running + self._nearby.qsize() >= self._concurrency:
             return False
         self._nearby.put_nowait(session)
         return True
 
     async def run(self) -> None:
         """Work for ever; cancel it to stop: what runs is drained to its next durable event, within ten seconds."""
-        self._stopping, self._renewed_at = False, _time()
-        keeping = asyncio.create_task(again(self._keep_leases), name="leases")
+        self._holds.open()
+        keeping = asyncio.create_task(again(self._holds.keep_leases), name="leases")
         looking = [
             asyncio.create_task(again(self._follow_nearby), name="hints from nearby"),
             asyncio.create_task(again(self._follow_hints), name="hints"),
@@ -85,10 +77,12 @@ class Worker:
         try:
             await asyncio.wait([keeping, *looking])
         finally:
-            self._stopping = True
+            self._holds.close()
             await stop(looking)
+            if self._claims:
+                await asyncio.wait(self._claims, timeout=LAST_CLAIMS_S)
+            await self._holds.drain()
             await self._titles.stop()
-            await self._drain()
             await stop([keeping])
 
     async def _follow_hints(self) -> None:
@@ -116,7 +110,7 @@ class Worker:
         """Claim what is due into the free slots, and say how long to sleep."""
         try:
             await self._sweep()
-            await self._renew_what_is_late()
+            await self._holds.renew_what_is_late()
             async with self._claiming:
                 free = self._concurrency - self.running
                 if free <= 0 or await self._claim(self._agenda.claim(free)) == free:
@@ -134,13 +128,13 @@ class Worker:
             beside = self.running - self._concurrency
             if 0 <= beside < DEADLINES_BESIDE:
                 try:
-                    await self._renew_what_is_late()
+                    await self._holds.renew_what_is_late()
                     await self._claim(self._agenda.claim_expired(DEADLINES_BESIDE - beside), deadlines_only=True)
                 except AgendaUnavailable as error:
                     logger.warning("cannot look for deadlines: %s", error, extra={"action": "agenda_unavailable"})
 
     async def _sweep(self) -> None:
-        now = _time()
+        now = asyncio.get_running_loop().time()
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_EVERY_S
             await self._agenda.sweep()
@@ -157,7 +151,7 @@ class Worker:
 
         try:
             async with self._claiming:
-                if self.running < self._concurrency and conversation_id not in self._running:
+                if self.running < self._concurrency and conversation_id not in self._holds:
                     await self._claim(asked(), session)
         except AgendaUnavailable as error:
             logger.info("missed a hint: %s", error, extra={"action": "agenda_unavailable"})
@@ -179,80 +173,13 @@ class Worker:
         self._claims.discard(task)
         if not task.cancelled() and task.exception() is None:
             for claim in task.result():
-                self._start(claim, session, deadlines_only=deadlines_only)
+                hold = Hold(claim, self._agenda, self._surroundings, session, deadlines_only=deadlines_only)
+                self._holds.start(hold)
 
-    def _start(self, claim: Claim, session: Session | None, *, deadlines_only: bool) -> None:
-        former = self._running.get(claim.conversation_id)
-        if former is not None:  # its lease ran out unnoticed: the process stood still
-            former.hold.abandon()
-        hold = Hold(claim, self._agenda, self._surroundings, session, deadlines_only=deadlines_only)
-        if self._stopping:
-            hold.let_go()
-        task = asyncio.create_task(self._work(hold, former), name=f"conversation {claim.conversation_id}")
-        self._running[claim.conversation_id] = _Running(hold, task)
-
-    async def _work(self, hold: Hold, former: _Running | None) -> None:
-        try:
-            if former is not None:
-                await asyncio.wait([former.task])
-            await hold.work()
-            if hold.answered is not None and not self._stopping:
-                self._titles.begin(hold.answered)
-        finally:
-            if self.running >= self._concurrency:  # there may be more that is due than there were free slots
-                self._look.set()
-            if self._runs(hold):
-                del self._running[hold.claim.conversation_id]
-
-    def _runs(self, hold: Hold) -> bool:
-        running = self._running.get(hold.claim.conversation_id)
-        return running is not None and running.hold is hold
-
-    async def _keep_leases(self) -> None:
-        """Renew all leases by one statement, again and again.
-
-        While that fails nobody is stopped: if another worker takes over, the log says so.
-        """
-        while True:
-            await asyncio.sleep(RENEW_EVERY_S)
-            try:
-                await self._renew()
-            except AgendaUnavailable as error:
-                logger.warning("cannot renew leases: %s", error, extra={"action": "agenda_unavailable"})
-
-    async def _renew(self) -> None:
-        holds = [running.hold for running in self._running.values()]
-        held = await self._agenda.extend([hold.claim for hold in holds]) if holds else set()
-        self._renewed_at = _time()
-        for hold in holds:
-            if hold.claim.conversation_id not in held and self._runs(hold):
-                logger.info("a conversation is not held any more", extra={"action": "lease_lost"})
-                hold.abandon()
-
-    async def _renew_what_is_late(self) -> None:
-        """After an outage leases come first: what this worker still runs must not be claimed again, by itself."""
-        if _time() > self._renewed_at + 2 * RENEW_EVERY_S:
-            await self._renew()
-
-    async def _drain(self) -> None:
-        """Let what runs come to its next durable event, then hand everything back."""
-        if self._claims:
-            await asyncio.wait(self._claims, timeout=ABANDON_S / 4)
-        for running in list(self._running.values()):
-            running.hold.let_go()
-        await self._all_end(within_s=DRAIN_S)
-        for running in list(self._running.values()):
-            running.hold.abandon()
-        await self._all_end(within_s=ABANDON_S)
-        await stop([running.task for running in self._running.values()], within_s=ABANDON_S / 2)
-
-    async def _all_end(self, *, within_s: float) -> None:
-        if tasks := [running.task for running in self._running.values()]:
-            await asyncio.wait(tasks, timeout=within_s)
-
-
-def _time() -> float:
-    return asyncio.get_running_loop().time()
+    def _ended(self, hold: Hold) -> None:
+        self._look.set()  # there may be more that is due than there were free slots
+        if hold.answered is not None:
+            self._titles.begin(hold.answered)
 
 
 async def again(follow: Callable[[], Awaitable[None]]) -> NoReturn:

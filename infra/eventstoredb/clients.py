@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BadRequestError", "Client", "ClientError", "DeadlineExceededError", "MaximumAppendSizeExceededError", "NewEvent",
     "NodeIsNotLeaderError", "NotFoundError", "RecordedEvent", "RefusedErrors", "ServiceUnavailableError",
-    "StreamIsDeletedError", "StreamState", "WrongCurrentVersionError", "in_time", "new_client", "status_of", "whole",
+    "StreamIsDeletedError", "StreamState", "WrongCurrentVersionError", "in_time", "new_client", "whole",
 ]  # fmt: skip
 
 CHANNEL_OPTIONS = (
@@ -112,9 +112,3 @@ async def whole(response: AsyncIterable[RecordedEvent]) -> list[RecordedEvent]:
     if not ended:
         raise Interrupted("the server does not answer in time")
     return events
-
-
-def status_of(error: Exception) -> grpc.StatusCode | None:
-    """Return the gRPC status that a client's error wraps, if it does."""
-    cause = error.args[0] if error.args else None
-    return cause.code() if isinstance(cause, grpc.aio.AioRpcError) else None

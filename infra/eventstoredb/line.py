@@ -1,32 +1,16 @@
-"""A line to the server: one client, how long an outage is borne, and what its errors mean."""
+"""A line to the server: one client, and how long an outage is borne."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-import re
 from typing import TYPE_CHECKING, TypeVar
 
-import grpc
-import grpc.aio
-
 from domain.event_store import StoreError
-from infra.eventstoredb.clients import (
-    BadRequestError,
-    Client,
-    ClientError,
-    Interrupted,
-    MaximumAppendSizeExceededError,
-    NodeIsNotLeaderError,
-    NotFoundError,
-    RefusedErrors,
-    ServiceUnavailableError,
-    StreamIsDeletedError,
-    WrongCurrentVersionError,
-    new_client,
-    status_of,
-)
+from infra.cancellations import cancellations
+from infra.eventstoredb.clients import Client, Interrupted, NodeIsNotLeaderError, ServiceUnavailableError, new_client
+from infra.eventstoredb.errors import ANSWERS, LOSSES, passing_reason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,17 +20,6 @@ T = TypeVar("T")
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0
 OTHERS_SECONDS = 1.0
-
-ANSWERS = (
-    BadRequestError, MaximumAppendSizeExceededError, NotFoundError, StreamIsDeletedError, WrongCurrentVersionError,
-)  # fmt: skip
-"""What the server says of a request; any other error leaves open what became of it."""
-LOSSES = (ClientError, Interrupted, grpc.aio.UsageError, OSError)
-REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-
-
-class InvalidPosition(Exception):
-    """No event of the log begins at the position that a read was to start from."""
 
 
 class Line:
@@ -101,7 +74,9 @@ class Line:
                 self._answered.set()
                 raise
             except LOSSES as error:
-                self._reason = self._outage(error)
+                if self._closed:
+                    raise StoreError("the event store was closed") from error
+                self._reason = passing_reason(error)
                 if pause == FIRST_PAUSE_SECONDS and not quiet:
                     logger.warning("EventStoreDB is away: %s", self._reason, extra={"action": "store_retry"})
                 if isinstance(error, (NodeIsNotLeaderError, ServiceUnavailableError)):
@@ -158,43 +133,17 @@ class Line:
         if self._connection:
             await self._client.close()
 
-    def _outage(self, error: Exception) -> str:
-        """Return what is the matter, for as long as it may pass by itself; raise what it means otherwise."""
-        if self._closed:
-            raise StoreError("the event store was closed") from error
-        if isinstance(error, RefusedErrors) or status_of(error) in REFUSALS:
-            raise StoreError("EventStoreDB refuses the user or the password, or what the user may do") from error
-        if is_invalid_position(error):
-            raise InvalidPosition from error
-        reason = in_short(error)
-        if "CERTIFICATE_VERIFY_FAILED" in reason:
-            raise StoreError("EventStoreDB's certificate is not trusted: name its authority by tlscafile") from error
-        return reason
-
 
 async def uncancelled(call: Awaitable[T]) -> T:
     """Await a client's call; a cancellation goes on exactly if it is our task's.
 
     The client cancels its own calls when it reconnects, and swallows a task's cancellation while it iterates.
     """
-    task = asyncio.current_task()
-    before = task.cancelling() if task else 0
+    before = cancellations()
     try:
         return await call
     except asyncio.CancelledError:
         raise Interrupted("the connection was lost") from None
     finally:
-        if task and task.cancelling() > before:
+        if cancellations() > before:
             raise asyncio.CancelledError
-
-
-def is_invalid_position(error: Exception) -> bool:
-    """Say whether the server knows no event that begins at a given position."""
-    return re.search(r"invalid ?(commit ?)?position", f"{type(error).__name__} {error}", re.IGNORECASE) is not None
-
-
-def in_short(error: Exception) -> str:
-    """Return what an error says in one line, without the text of gRPC's own wrapping."""
-    cause = error.args[0] if error.args else None
-    text = (cause.details() or cause.code().name) if isinstance(cause, grpc.aio.AioRpcError) else str(error)
-    return " ".join(text.split())[:300] or type(error).__name__

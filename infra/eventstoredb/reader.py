@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from infra.eventstoredb.clients import DeadlineExceededError, Interrupted, NotFoundError, in_time, whole
-from infra.eventstoredb.line import InvalidPosition
+from infra.eventstoredb.errors import InvalidPosition
 from infra.eventstoredb.records import MOST
 
 if TYPE_CHECKING:

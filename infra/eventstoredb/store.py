@@ -53,7 +53,7 @@ class EventStoreDBEventStore:
         self._reader = Reader(self._reads, self._names, patience)
         self._deletions, self._fan_out = Deletions(self), FanOut()
         self._live = LiveSubscription(
-            self._live_line, self._names, self._deletions, self._fan_out, self.head, self._beyond, patience
+            self._live_line, self._reader, self._names, self._deletions, self._fan_out, patience
         )
 
     async def __aenter__(self) -> Self:
@@ -167,10 +167,6 @@ class EventStoreDBEventStore:
     async def head(self) -> int:
         """Return the position of the newest event of the server, 0 if there is none."""
         return await self._reader.head()
-
-    async def _beyond(self, position: int) -> bool:
-        records, *_ = await self._reader.all(position, 1, self._names.filter())
-        return bool(records)
 
     async def _page(
         self, after: int, count: int, prefixes: Sequence[str], *, torn: bool = True

@@ -10,16 +10,16 @@ from contextvars import Context
 from typing import TYPE_CHECKING, NoReturn
 
 from domain.event_store import StoreError
+from infra.cancellations import cancellations
 from infra.eventstoredb.deletions import LEDGER
-from infra.eventstoredb.line import LOSSES, in_short
+from infra.eventstoredb.errors import LOSSES, in_short
 from infra.eventstoredb.records import more_to_come
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from domain.event_store import StoredEvent
     from infra.eventstoredb.deletions import Deletions
     from infra.eventstoredb.line import Line
+    from infra.eventstoredb.reader import Reader
     from infra.eventstoredb.records import Names
     from infra.fan_out import FanOut
 
@@ -33,22 +33,20 @@ SILENCE_SECONDS, LATE_SECONDS = 3.0, 1.0
 class LiveSubscription:
     """Receives the log once for all subscribers of the process, from the first one on.
 
-    A loss, loud or silent, is answered by subscribing again from the last position that was fanned out. `head` returns
-    the log's newest position, `beyond` says whether there is something of ours after a position.
+    A loss, loud or silent, is answered by subscribing again from the last position that was fanned out.
     """
 
     def __init__(
         self,
         line: Line,
+        reader: Reader,
         names: Names,
         deletions: Deletions,
         fan_out: FanOut,
-        head: Callable[[], Awaitable[int]],
-        beyond: Callable[[int], Awaitable[bool]],
         patience: float,
     ) -> None:
-        self._line, self._names, self._deletions, self._fan_out = line, names, deletions, fan_out
-        self._head, self._beyond, self._patience = head, beyond, patience
+        self._line, self._reader, self._names = line, reader, names
+        self._deletions, self._fan_out, self._patience = deletions, fan_out, patience
         self._position: int | None = None
         self._subscribed = asyncio.Event()
         self._tasks: set[asyncio.Task[NoReturn]] = set()
@@ -98,15 +96,19 @@ class LiveSubscription:
             before = self._position
             await asyncio.sleep(SILENCE_SECONDS)
             with suppress(StoreError, *LOSSES):  # an outage, which is not silent
-                if before is not None and before == self._position and await self._beyond(before):
+                if before is not None and before == self._position and await self._misses(before):
                     await asyncio.sleep(LATE_SECONDS)
                     if before == self._position:
                         logger.warning("the log's live events do not come", extra={"action": "listen_silent"})
                         await self._line.renew()
 
+    async def _misses(self, position: int) -> bool:
+        records, *_ = await self._reader.all(position, 1, self._names.filter())
+        return bool(records)
+
     async def _receive(self) -> None:
         if self._position is None:
-            self._position = await self._head()
+            self._position = await self._reader.head()
         await self._deletions.refresh()
         client = await self._line.connected()
         subscription = await client.subscribe_to_all(
@@ -147,6 +149,5 @@ class LiveSubscription:
 
 
 def _leave_if_cancelled() -> None:
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    if cancellations():
         raise asyncio.CancelledError

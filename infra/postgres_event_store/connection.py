@@ -11,7 +11,8 @@ import psycopg
 from psycopg_pool import PoolClosed
 
 from domain.event_store import StoreError
-from infra.database import DatabaseUnavailable, hung_up_after
+from infra.database import DatabaseUnavailable, first_line
+from infra.hanging_up import hung_up_after
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,11 +42,6 @@ async def fetch(
         cursor = connection.cursor(binary=True)
         await cursor.execute(query, params, prepare=True)
         return await cursor.fetchall()
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, without PostgreSQL's details, which may quote data."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def is_outage(error: Exception) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from domain.event_store import STREAM_DELETED, Batch, StoredEvent
-from infra.database import Database
+from infra.database import CONNECT_TIMEOUT_S, Database
 from infra.fan_out import FanOut, by_position, by_seq, follow
 from infra.postgres_event_store.appender import AppendLane
 from infra.postgres_event_store.connection import fetch, insist
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from domain.event_store import Appended, NewEvent
 
 PATIENCE_SECONDS = 15.0
+READERS = 4
 MOST = 2**63 - 1
 
 READ_PREFIXED: LiteralString = """
@@ -42,15 +43,15 @@ DELETE: LiteralString = "select log.delete_stream(%b::text, %b::uuid)"
 class PostgresEventStore:
     """An `EventStore` in the schema `log` of a PostgreSQL database (migration 0001).
 
-    An async context manager; use it in one event loop. It holds one connection for appends, up to `readers` for reads
+    An async context manager; use it in one event loop. It holds one connection for appends, up to `READERS` for reads
     and, from the first subscription on, one that listens. An outage is borne for `patience` seconds: what cannot be
     settled until then raises `StoreError`. Closing it ends its subscriptions.
     """
 
-    def __init__(self, dsn: str, *, patience: float = PATIENCE_SECONDS, readers: int = 4) -> None:
+    def __init__(self, dsn: str, *, patience: float = PATIENCE_SECONDS) -> None:
         self._patience = patience
         self._database = Database(
-            dsn, max_connections=readers, application_name="rejoinder log", wait_s=min(patience, 10)
+            dsn, max_connections=READERS, application_name="rejoinder log", wait_s=min(patience, CONNECT_TIMEOUT_S)
         )
         self._lane = AppendLane(self._database, patience)
         self._fan_out = FanOut()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 import psycopg
 
 from domain.event_store import StoredEvent, StoreError
-from infra.database import DatabaseUnavailable, hung_up_after
-from infra.postgres_event_store.connection import fetch, first_line
+from infra.database import DatabaseUnavailable, first_line
+from infra.hanging_up import hung_up_after
+from infra.postgres_event_store.connection import fetch
 
 if TYPE_CHECKING:
     from typing import LiteralString

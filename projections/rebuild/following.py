@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, LiteralString, NamedTuple
 from psycopg import sql
 
 from domain.wire import PREFIXES
-from projections.advance import Led, advance
+from projections.advance import ANNOUNCE, Led, advance
 from projections.feed import SPAN_EVENTS
 from projections.parking import advance_but_poison, is_poison
-from projections.rebuild.jobs import OlderCode, remove
+from projections.rebuild.jobs import remove
 from projections.rebuild.shadow import TO_OTHERS
 from projections.rebuild.slices import ATTEMPTS
 from projections.span import Span
+from projections.versions import ProjectionMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +48,6 @@ select format('grant %%s on table %%s to %%s%%s', privilege_type, %(made)s::regc
     case when is_grantable then ' with grant option' else '' end)
 from pg_class, aclexplode(relacl) where oid = %(live)s::regclass and grantee <> relowner
 """
-ANNOUNCE: LiteralString = "select pg_notify('projected', %s)"
 
 
 class TooFar(Exception):
@@ -81,7 +81,7 @@ async def swap(connection: AsyncConnection, job: Job, leds: Sequence[Led], store
     """Put the new tables into the place of the live ones, in one transaction, and leave no trace of the rebuild.
 
     Raises `TooFar`, psycopg's `LockNotAvailable` or `QueryCanceled` when others hold a table for longer than the
-    patience (they wait as long), `RebuildLost`, `OlderCode`.
+    patience (they wait as long), `RebuildLost`, `ProjectionMismatch`.
     """
     names = [led.projection.name for led in leds]
     live = sql.Identifier(job.shadow.live, "projections")
@@ -89,7 +89,7 @@ async def swap(connection: AsyncConnection, job: Job, leds: Sequence[Led], store
         await connection.execute(IMPATIENT, [f"{patience_ms}ms"])
         await job.hold(connection)
         found = await (await connection.execute(sql.SQL(LIVE).format(live), [names])).fetchall()
-        _require_newest(leds, {name: version for name, version, _ in found})
+        _refuse_newer(leds, {name: version for name, version, _ in found})
         targets = {name: position for name, _, position in found}
         await _finish(connection, leds, store, targets)
         for table in WAITING:
@@ -153,10 +153,10 @@ async def _positions(connection: AsyncConnection, table: sql.Composable, leds: S
     return dict(await (await connection.execute(sql.SQL(POSITIONS).format(table), [names])).fetchall())
 
 
-def _require_newest(leds: Sequence[Led], versions: Mapping[str, int]) -> None:
+def _refuse_newer(leds: Sequence[Led], versions: Mapping[str, int]) -> None:
     for led in leds:
         if versions.get(led.projection.name, 0) > led.projection.version:
-            raise OlderCode(f"{led.projection.name} was rebuilt by a newer Rejoinder meanwhile")
+            raise ProjectionMismatch(f"{led.projection.name} was rebuilt by a newer Rejoinder meanwhile")
 
 
 async def _replace_rows(connection: AsyncConnection, job: Job, table: str, names: list[str]) -> None:

@@ -10,6 +10,7 @@ from psycopg.errors import UniqueViolation
 
 from projections.rebuild.ordered_log import Slice
 from projections.rebuild.shadow import Shadow
+from projections.versions import refuse_newer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from projections.projection import Projection
 
-NEWER = "select name, version from projections where name = any(%(names)s) order by name"
 WANT = "insert into rebuilds (id, fast) values (%s, %s)"
 WANT_EACH = "insert into rebuilt_projections (name, version, rebuild) values (%s, %s, %s)"
 OVERLAPPING = """
@@ -48,10 +48,6 @@ class RebuildLost(Exception):
     """The rebuild was cancelled, or another process goes on with it; nothing was written."""
 
 
-class OlderCode(Exception):
-    """The database holds a newer version of the projection than this code's, which cannot make it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
     """A rebuild that this process makes: only under its `token` is anything written for it."""
@@ -70,12 +66,12 @@ class Job:
 async def want(connection: AsyncConnection, projections: Sequence[Projection], *, fast: bool = False) -> UUID:
     """Ask for a rebuild, which a process with the role `projector` will make.
 
-    Raises `RebuildRunning` if one is wanted or under way, `OlderCode`.
+    Raises `RebuildRunning` if one is wanted or under way, `ProjectionMismatch`.
     """
     rebuild = uuid4()
     try:
         async with connection.transaction():
-            await require_newest(connection, projections)
+            await refuse_newer(connection, projections)
             await connection.execute(WANT, [rebuild, fast])
             for one in projections:
                 await connection.execute(WANT_EACH, [one.name, one.version, rebuild])
@@ -88,10 +84,10 @@ async def want(connection: AsyncConnection, projections: Sequence[Projection], *
 async def take(connection: AsyncConnection, projections: Sequence[Projection], *, fast: bool) -> Job:
     """Begin a rebuild of these, or go on with one that was left: only under the leases of all of them.
 
-    Another one that was left is removed. Raises `OlderCode`.
+    Another one that was left is removed. Raises `ProjectionMismatch`.
     """
     async with connection.transaction():
-        await require_newest(connection, projections)
+        await refuse_newer(connection, projections)
         wanted = {one.name: one.version for one in projections}
         mine = None
         for rebuild, names, versions in await (await connection.execute(OVERLAPPING, [list(wanted)])).fetchall():
@@ -136,17 +132,6 @@ async def remove_cancelled(connection: AsyncConnection, job: Job) -> None:
 async def cancel(connection: AsyncConnection, name: str) -> bool:
     """Cancel the rebuild of a projection, with all that it makes; False if there is none. Its holder stops soon."""
     return (await connection.execute(CANCEL, [name])).rowcount > 0
-
-
-async def require_newest(connection: AsyncConnection, projections: Sequence[Projection]) -> None:
-    """Raise `OlderCode` if the database holds a newer version of one of these."""
-    wanted = {one.name: one.version for one in projections}
-    for name, version in await (await connection.execute(NEWER, {"names": list(wanted)})).fetchall():
-        if version > wanted[name]:
-            raise OlderCode(
-                f"{name} is of version {version} in the database, this code's is {wanted[name]}: "
-                "a newer Rejoinder has built it; rebuild it with that one"
-            )
 
 
 async def position_of(connection: AsyncConnection, job: Job) -> int | None:

@@ -28,16 +28,15 @@ if TYPE_CHECKING:
 
     from domain.event_store import EventStore
     from projections.advance import Led
-    from projections.convoys import Connections
+    from projections.ports import Connections, Leases
     from projections.projection import Projection
-    from projections.projector import Leases
     from projections.rebuild.jobs import Job
     from projections.rebuild.ordered_log import OrderedLog, Slice
 
 logger = logging.getLogger(__name__)
 
 LEASE_S, RENEW_EVERY_S = 10.0, 2.0
-SLICE_EVENTS, MOST_SLICES = 10_000, 1_000
+SLICE_EVENTS = 10_000
 ENOUGH = 1_000
 """Once catching up takes no more events than these, the swap is tried."""
 FIRST_PATIENCE_MS, LONGEST_PATIENCE_MS = 5, 100
@@ -73,8 +72,8 @@ class Workshop:
 async def rebuild(workshop: Workshop, projections: Sequence[Projection], *, spread: Spread | None = None) -> None:
     """Make these projections anew in one pass over the log, or go on with what was left; then put them in place.
 
-    Cancelled, it lets go, to be taken up again. Raises `RebuildRunning`, `OlderCode`, `RebuildLost` if somebody
-    cancelled it, and what stopped it otherwise: it can be taken up again, too.
+    Cancelled, it lets go, to be taken up again. Raises `RebuildRunning`, `ProjectionMismatch`, `RebuildLost` if
+    somebody cancelled it, and what stopped it otherwise: it can be taken up again, too.
     """
     names = sorted(one.name for one in projections)
     async with _leased(workshop.leases, names):

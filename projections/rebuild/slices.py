@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from projections.advance import SKIP
+from projections.advance import skip
 from projections.parking import Sieve, is_poison, park
 from projections.rebuild.folding import FoldError, Folding
 from projections.rebuild.jobs import finish_slice
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from projections.advance import Led
-    from projections.convoys import Connections
     from projections.event import Event
+    from projections.ports import Connections
     from projections.projection import Row
     from projections.rebuild.folding import Made
     from projections.rebuild.jobs import Job
@@ -51,7 +51,7 @@ async def fold_slice(
             async with database.connection() as connection, job.shadow.entered(connection):
                 in_time = [led for led in leds if led.projection.name not in late]
                 folding = await _fold(connection, in_time, log, piece, upto)
-                await _remember(connection, leds, folding.skipped)
+                await skip(connection, [led.projection.name for led in leds], folding.skipped)
                 await finish_slice(connection, job, number, sorted(late))
                 return
         except _Refused as refused:
@@ -86,21 +86,6 @@ async def _fold(connection: AsyncConnection, leds: Sequence[Led], log: OrderedLo
     folding.finish()
     await _copy(connection, leds, folding.take_made())
     return folding
-
-
-async def _remember(connection: AsyncConnection, leds: Sequence[Led], skipped: Sequence[Event]) -> None:
-    if skipped:
-        await connection.execute(
-            SKIP,
-            {
-                "names": [led.projection.name for led in leds],
-                "ids": [event.conversation_id for event in skipped],
-                "types": [event.type for event in skipped],
-                "seqs": [event.seq for event in skipped],
-                "positions": [event.position for event in skipped],
-                "event_ids": [event.event_id for event in skipped],
-            },
-        )
 
 
 async def _copy(connection: AsyncConnection, leds: Sequence[Led], made: Sequence[Made]) -> None:

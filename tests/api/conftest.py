@@ -28,6 +28,7 @@ from projections.catalog import PROJECTIONS
 from projections.positions import Positions
 from projections.projector import Projector
 from projections.schema import ensure_schema
+from tests.support.stream_nodes import Log, node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from api.routing import Route
     from projections.projection import Projection
+    from tests.support.stream_nodes import Node
 
 KEYS = {
     "ada": ("acme", "ada", frozenset[Any]()),
@@ -176,6 +178,26 @@ async def api(database_url: str) -> AsyncIterator[Api]:
     """A server with keys."""
     async with running(database_url, keys=api_keys()) as running_api:
         yield running_api
+
+
+@pytest.fixture
+async def here(database_url: str) -> AsyncIterator[Node]:
+    """A node that serves streams."""
+    async with node(database_url) as running_node:
+        yield running_node
+
+
+@pytest.fixture
+async def there(database_url: str) -> AsyncIterator[Node]:
+    """Another one over the same database."""
+    async with node(database_url) as running_node:
+        yield running_node
+
+
+@pytest.fixture
+async def log(here: Node) -> Log:
+    """A conversation of ada's that has begun."""
+    return await Log(here.event_store).start()
 
 
 @pytest.fixture

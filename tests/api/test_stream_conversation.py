@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
 from domain.wire import stream_of
 from tests.support.stream_nodes import Log, Node, node
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-
-@pytest.fixture
-async def here(database_url: str) -> AsyncIterator[Node]:
-    async with node(database_url) as running:
-        yield running
-
-
-@pytest.fixture
-async def there(database_url: str) -> AsyncIterator[Node]:
-    async with node(database_url) as running:
-        yield running
-
-
-@pytest.fixture
-async def log(here: Node) -> Log:
-    return await Log(here.event_store).start()
 
 
 async def test_w1_history_then_live_with_one_cursor_on_any_node(here: Node, there: Node, log: Log) -> None:

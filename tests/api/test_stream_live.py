@@ -8,22 +8,10 @@ import psycopg
 import pytest
 
 from commands.agent.live import LiveAt
-from tests.support.stream_nodes import Log, Node, SseReader, node
+from tests.support.stream_nodes import Log
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-
-@pytest.fixture
-async def here(database_url: str) -> AsyncIterator[Node]:
-    async with node(database_url) as running:
-        yield running
-
-
-@pytest.fixture
-async def there(database_url: str) -> AsyncIterator[Node]:
-    async with node(database_url) as running:
-        yield running
+    from tests.support.stream_nodes import Node
 
 
 @pytest.fixture
@@ -39,26 +27,12 @@ def at(log: Log, **where: int) -> LiveAt:
     return LiveAt(log.id, **{"turn": 1, "step": 1, "attempt": 1, "try_": 1} | where)
 
 
-async def until_said(reader: SseReader, text: str) -> None:
-    """Read until the deltas and partials make this text."""
-    while said(reader) != text:
-        assert await reader.next() is not None
-
-
-def said(reader: SseReader) -> str:
-    text = ""
-    for event in reader.seen:
-        if event["event"] in ("partial", "delta") and event["data"]["kind"] == "text":
-            text = event["data"]["text"] if event["event"] == "partial" else text + event["data"]["text"]
-    return text
-
-
 async def test_w2_deltas_reach_clients_of_any_node_in_order(here: Node, there: Node, log: Log) -> None:
     async with here.follow(log) as one, there.follow(log) as two:
         for word in ("so ", "far ", "away"):
             here.live.publish(at(log), "text", word)
         for reader in (one, two):
-            await until_said(reader, "so far away")
+            await reader.until_said("so far away")
             live = [event for event in reader.seen if event["event"] in ("partial", "delta")]
             assert all(event["id"] is None for event in live)
             assert live[-1]["data"].keys() == {"turn", "step", "attempt", "try", "index", "kind", "text"}
@@ -71,11 +45,11 @@ async def test_w2_connecting_mid_stream_gives_the_text_so_far_once_then_only_lat
     async with here.follow(log) as early:
         here.live.publish(at(log), "thinking", "hm")
         here.live.publish(at(log), "text", "once upon ")
-        await until_said(early, "once upon ")
+        await early.until_said("once upon ")
         async with there.follow(log, after=log.seq) as late:
-            await until_said(late, "once upon ")
+            await late.until_said("once upon ")
             here.live.publish(at(log), "text", "a time")
-            await until_said(late, "once upon a time")
+            await late.until_said("once upon a time")
 
     extras = late.seen[1:]
     assert late.seen[0]["event"] == "caught_up"
@@ -90,11 +64,11 @@ async def test_w2_connecting_mid_stream_gives_the_text_so_far_once_then_only_lat
 async def test_w2_a_rerun_clears_the_text_first(here: Node, log: Log) -> None:
     async with here.follow(log) as reader:
         here.live.publish(at(log), "text", "broken off")
-        await until_said(reader, "broken off")
+        await reader.until_said("broken off")
         here.live.restart(at(log, try_=2))
         cleared = await reader.until("partial", text="", kind="text", **{"try": 2})
         here.live.publish(at(log, try_=2), "text", "again")
-        await until_said(reader, "again")
+        await reader.until_said("again")
     assert cleared["data"]["index"] == 0
 
 
@@ -102,14 +76,14 @@ async def test_w2_what_is_recorded_is_not_shown_live_any_more(here: Node, there:
     """Neither deltas that come late, nor a row that was left behind."""
     async with here.follow(log) as reader, there.follow(log) as watcher:
         here.live.publish(at(log), "text", "reply")
-        await until_said(reader, "reply")
-        await until_said(watcher, "reply")
+        await reader.until_said("reply")
+        await watcher.until_said("reply")
         await log.reply(1)
         await reader.until("turn_ended")
         here.live.publish(at(log), "text", ", late")  # nobody has cleared
         here.live.publish(at(other := await Log(here.event_store).start()), "text", "sent later")
         async with here.follow(other) as sentinel:
-            await until_said(sentinel, "sent later")
+            await sentinel.until_said("sent later")
         await log.say("next")
         await reader.until("user_msg")
         assert reader.names.count("delta") == sum(
@@ -125,13 +99,13 @@ async def test_w2_what_is_recorded_is_not_shown_live_any_more(here: Node, there:
 async def test_w2_the_next_step_is_live_after_the_reply_of_the_one_before(here: Node, log: Log) -> None:
     async with here.follow(log) as reader:
         here.live.publish(at(log), "text", "I call a tool")
-        await until_said(reader, "I call a tool")
+        await reader.until_said("I call a tool")
         await log.reply(1, 1, ends=False)
         await reader.until("assistant_msg")
         here.live.clear(log.id)
         here.live.restart(at(log, step=2))
         here.live.publish(at(log, step=2), "text", "and say")
-        await until_said(reader, "and say")
+        await reader.until_said("and say")
     assert reader.seen[-1]["data"]["step"] == 2
     assert reader.seen[-1]["data"]["index"] == 1
 

@@ -5,31 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from commands.agent.live import LiveAt
 from domain.wire import stream_of
-from tests.support.stream_nodes import Log, Node, SseReader, node
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-
-@pytest.fixture
-async def here(database_url: str) -> AsyncIterator[Node]:
-    async with node(database_url) as running:
-        yield running
-
-
-@pytest.fixture
-async def there(database_url: str) -> AsyncIterator[Node]:
-    async with node(database_url) as running:
-        yield running
-
-
-@pytest.fixture
-async def log(here: Node) -> Log:
-    return await Log(here.event_store).start()
+    from tests.support.stream_nodes import Log, Node, SseReader
 
 
 async def turn(log: Log, number: int) -> None:

@@ -7,22 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from domain.wire import stream_of
-from tests.support.stream_nodes import Log, Node, SseReader, node, project
+from tests.support.stream_nodes import Log, project
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-
-@pytest.fixture
-async def here(database_url: str) -> AsyncIterator[Node]:
-    async with node(database_url) as running:
-        yield running
-
-
-@pytest.fixture
-async def there(database_url: str) -> AsyncIterator[Node]:
-    async with node(database_url) as running:
-        yield running
+    from tests.support.stream_nodes import Node, SseReader
 
 
 def positions(reader: SseReader) -> list[int]:

@@ -15,10 +15,12 @@ from api.streams.client import CHUNK_BYTES, SEND_BUFFER_BYTES
 from api.streams.conversation_stream import WAITING_NEWS
 from commands.agent.live import LiveAt
 from infra.live_messages import PIECE_CHARS
-from tests.support.stream_nodes import Log, Node, node
+from tests.support.stream_nodes import node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from tests.support.stream_nodes import Log, Node
 
 EVENT_CHARS = 400_000
 UNREAD_BYTES = 8 * SEND_BUFFER_BYTES + CHUNK_BYTES + 2 * EVENT_CHARS
@@ -55,11 +57,6 @@ class Sleeper:
 async def here(database_url: str) -> AsyncIterator[Node]:
     async with node(database_url, write_s=1.5) as running:
         yield running
-
-
-@pytest.fixture
-async def log(here: Node) -> Log:
-    return await Log(here.event_store).start()
 
 
 async def test_w3_a_client_that_stops_reading_is_cut_off_and_others_notice_nothing(here: Node, log: Log) -> None:

@@ -11,14 +11,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shutil
 import statistics
-import tempfile
 import threading
 import time
 from collections import defaultdict
 from itertools import cycle
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
@@ -31,9 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from domain.event_store import NewEvent
-from infra.embedded_postgres import EmbeddedPostgres
 from infra.migrations import migrate
 from infra.postgres_event_store import PostgresEventStore
+from tests.support.postgres import own_postgres
+from tests.support.program import data_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,11 +196,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="3 rounds of 0.5 s each instead of 5 of 2 s")
     rounds, seconds = (3, 0.5) if parser.parse_args().quick else (5, 2.0)
-    home = Path(tempfile.mkdtemp(prefix="rejoinder-bench-"))
-    home.chmod(0o711)
-    server = EmbeddedPostgres(home)
-    try:
-        dsn = make_conninfo(server.start())
+    with data_directory() as home, own_postgres(home) as server:
+        dsn = make_conninfo(server.dsn)
         asyncio.run(migrate(dsn))
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute(BARE_TABLE)
@@ -211,9 +206,6 @@ def main() -> None:
             for writers in WRITERS:
                 for name, contender in CONTENDERS.items():
                     runs[name, writers].append(contender(dsn, writers, seconds))
-    finally:
-        server.stop()
-        shutil.rmtree(home)
     Console(width=max(Console().width, 110)).print(table(runs))
 
 

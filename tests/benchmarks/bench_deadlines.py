@@ -12,10 +12,8 @@ import asyncio
 import json
 import random
 import statistics
-import tempfile
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,7 +23,7 @@ from rich.table import Table
 
 from tests.support.model_script import Rule, Step, call, calls, says
 from tests.support.model_server import ModelServer, serving
-from tests.support.program import serve
+from tests.support.program import data_directory, serve
 
 SLOTS = 64
 TOKEN_EVERY_S = 0.2
@@ -84,8 +82,7 @@ async def lateness(client: Client, count: int, spread_s: float) -> list[float]:
 async def main(count: int) -> None:
     """Measure and print."""
     idle_s, loaded_s = count / 4, count / 20  # after an expiry a turn goes on: that shall be over before the next
-    with tempfile.TemporaryDirectory(prefix="rejoinder-bench-") as home:
-        Path(home).chmod(0o711)
+    with data_directory() as home:
         async with serving() as model, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             _script(model)
             async with serve(

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from contextlib import contextmanager
@@ -31,9 +29,10 @@ from rich.console import Console
 from rich.table import Table
 
 from domain.event_store import NewEvent
-from infra.embedded_postgres import EmbeddedPostgres
 from tests.benchmarks.bench_rebuild import Talk, Talks, Texts, ToTexts, environment_of, prepare
 from tests.benchmarks.realistic_log import realistic_log
+from tests.support.postgres import own_postgres
+from tests.support.program import data_directory
 from tests.support.read_side import open_read_side
 
 if TYPE_CHECKING:
@@ -137,17 +136,15 @@ def follow_talks(dsn: str) -> None:
         running.run_forever()
 
 
-def measure(seconds: int, home: Path) -> dict[str, Run]:
+def measure(seconds: int) -> dict[str, Run]:
     results: dict[str, Run] = {}
-    server = EmbeddedPostgres(home)
-    try:
-        admin = server.start()
+    with data_directory() as home, own_postgres(home) as server:
         for rate in RATES:
             name, other = (f"bench_{uuid4().hex}" for _ in range(2))
-            with psycopg.connect(admin, autocommit=True) as connection:
+            with psycopg.connect(server.dsn, autocommit=True) as connection:
                 for database in (name, other):
                     connection.execute(SQL(f"create database {database}"))
-            dsn, peer_dsn = (make_conninfo(admin, dbname=database) for database in (name, other))
+            dsn, peer_dsn = (make_conninfo(server.dsn, dbname=database) for database in (name, other))
             warm = rate * WARM_UP_S
             log = list(realistic_log(rate * seconds + warm))
             asyncio.run(prepare(dsn))
@@ -157,8 +154,6 @@ def measure(seconds: int, home: Path) -> dict[str, Run]:
             with process("tests.benchmarks.bench_lag", "--runner", peer_dsn):
                 wait_for_table(peer_dsn)
                 results[f"runner, {rate:,}/s"] = asyncio.run(peer(peer_dsn, [one.data for one in log], rate, warm))
-    finally:
-        server.stop()
     return results
 
 
@@ -188,12 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Run]:
     if asked.runner:
         follow_talks(asked.runner)
         return {}
-    home = Path(tempfile.mkdtemp(prefix="rejoinder-bench-"))
-    home.chmod(0o711)
-    try:
-        results = measure(SHORT_S if asked.quick else LONG_S, home)
-    finally:
-        shutil.rmtree(home)
+    results = measure(SHORT_S if asked.quick else LONG_S)
     Console(width=max(Console().width, 80)).print(table(results))
     return results
 

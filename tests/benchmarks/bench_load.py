@@ -8,11 +8,8 @@ all alike; `x` is the median of each round's ratio to the shortest.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import statistics
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -25,11 +22,12 @@ from domain.wire import conversation_of
 from infra.agenda import PostgresWaker
 from infra.clock import Clock
 from infra.database import Database
-from infra.embedded_postgres import EmbeddedPostgres
 from infra.migrations import migrate
 from infra.postgres_event_store import PostgresEventStore
 from infra.receipts import PostgresReceipts
 from tests.benchmarks.realistic_log import fill, one_conversation
+from tests.support.postgres import own_postgres
+from tests.support.program import data_directory
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -75,14 +73,8 @@ def table(took: dict[int, list[float]]) -> Table:
 
 
 def main() -> None:
-    home = Path(tempfile.mkdtemp(prefix="rejoinder-bench-"))
-    home.chmod(0o711)
-    server = EmbeddedPostgres(home)
-    try:
-        took = asyncio.run(measure(server.start()))
-    finally:
-        server.stop()
-        shutil.rmtree(home)
+    with data_directory() as home, own_postgres(home) as server:
+        took = asyncio.run(measure(server.dsn))
     Console().print(table(took))
 
 

@@ -12,10 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,12 +32,13 @@ from rich.console import Console
 from rich.table import Table
 
 from infra.database import Database
-from infra.embedded_postgres import EmbeddedPostgres
 from infra.migrations import migrate
 from projections import tables
 from projections.catalog import PROJECTIONS
 from projections.schema import ensure_schema
 from tests.benchmarks.realistic_log import fill, realistic_log
+from tests.support.postgres import own_postgres
+from tests.support.program import data_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -204,23 +203,19 @@ async def prepare(dsn: str) -> None:
         await ensure_schema(connection, PROJECTIONS)
 
 
-def measure(events: int, home: Path) -> dict[str, Result]:
-    server = EmbeddedPostgres(home)
-    try:
-        admin = server.start()
+def measure(events: int) -> dict[str, Result]:
+    with data_directory() as home, own_postgres(home) as server:
         databases = [f"bench_{uuid4().hex}" for _ in range(2)]
-        with psycopg.connect(admin, autocommit=True) as connection:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
             for name in databases:
                 connection.execute(SQL(f"create database {name}"))
-        ours, peers = (make_conninfo(admin, dbname=name) for name in databases)
+        ours, peers = (make_conninfo(server.dsn, dbname=name) for name in databases)
         asyncio.run(prepare(ours))
         with psycopg.connect(ours) as connection:
             fill(connection, realistic_log(events))
         results = {"runner": runner(peers, min(events, PEER_EVENTS)), "rebuild": rebuild(ours, events)}
         results["rebuild --fast"] = rebuild(ours, events, "--fast")
         results["floor"] = floor(ours, events, home)
-    finally:
-        server.stop()
     return results
 
 
@@ -229,12 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Result]:
     parser.add_argument("--quick", action="store_true", help=f"{SHORT:,} events")
     parser.add_argument("--events", type=int, help="so many events")
     asked = parser.parse_args(arguments)
-    home = Path(tempfile.mkdtemp(prefix="rejoinder-bench-"))
-    home.chmod(0o711)
-    try:
-        results = measure(asked.events or (SHORT if asked.quick else LONG), home)
-    finally:
-        shutil.rmtree(home)
+    results = measure(asked.events or (SHORT if asked.quick else LONG))
     Console(width=max(Console().width, 80)).print(table(results))
     return results
 

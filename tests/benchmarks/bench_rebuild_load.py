@@ -10,13 +10,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import shutil
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import aiohttp
 import psycopg
@@ -25,10 +22,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from infra.embedded_postgres import EmbeddedPostgres
 from tests.benchmarks.bench_rebuild import prepare, rebuild
 from tests.benchmarks.realistic_log import fill, realistic_log
-from tests.support.program import ROOT, environment, serve
+from tests.support.postgres import own_postgres
+from tests.support.program import ROOT, data_directory, environment, serve
 
 LONG, SHORT = 300_000, 40_000
 RATE = 60
@@ -133,20 +130,14 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=RATE, help=f"requests a second, {RATE} if not given")
     asked = parser.parse_args()
     quick = asked.quick
-    home = Path(tempfile.mkdtemp(prefix="rejoinder-bench-"))
-    home.chmod(0o711)
-    server = EmbeddedPostgres(home)
     events = SHORT if quick else LONG
-    try:
-        dsn = make_conninfo(server.start(), dbname="postgres")
+    with data_directory() as home, own_postgres(home) as server:
+        dsn = make_conninfo(server.dsn, dbname="postgres")
         asyncio.run(prepare(dsn))
         with psycopg.connect(dsn) as connection:
             fill(connection, realistic_log(events))
         rebuild(dsn, events)
         before, during, took = asyncio.run(measure(dsn, BASELINE_S / 3 if quick else BASELINE_S, asked.rate))
-    finally:
-        server.stop()
-        shutil.rmtree(home)
     console = Console(width=max(Console().width, 100))
     console.print(table(before, during))
     console.print(f"rebuilt {events:,} events and more in {took:.1f} s; verify is clean; errors: {during.errors[:3]}")

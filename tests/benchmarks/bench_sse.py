@@ -13,10 +13,8 @@ import json
 import re
 import statistics
 import sys
-import tempfile
 import time
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -26,11 +24,12 @@ from rich.table import Table
 
 from infra.embedded_postgres import embedded_postgres
 from infra.postgres_event_store import PostgresEventStore
-from tests.support.program import serve
+from tests.support.program import data_directory, serve
 from tests.support.stream_nodes import Log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
 
 RATES = {1: 20, 500: 2}
 """Clients, and events a second."""
@@ -215,6 +214,5 @@ def show(results: dict[int, tuple[Measured, Measured]], seconds: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    with tempfile.TemporaryDirectory(prefix="rejoinder-bench-") as directory:
-        Path(directory).chmod(0o711)
-        asyncio.run(main(5 if parser.parse_args().quick else 30, Path(directory)))
+    with data_directory() as directory:
+        asyncio.run(main(5 if parser.parse_args().quick else 30, directory))

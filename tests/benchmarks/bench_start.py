@@ -10,14 +10,13 @@ import argparse
 import asyncio
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from tests.support.program import serve
+from tests.support.program import data_directory, serve
 
 BARE = """
 import asyncio
@@ -56,8 +55,7 @@ async def main(runs: int) -> None:
     """Measure and print."""
     first, warm, memory, bare_took, bare_memory = [], [], [], [], []
     for _ in range(runs):
-        with tempfile.TemporaryDirectory(prefix="rejoinder-bench-") as home:
-            Path(home).chmod(0o711)
+        with data_directory() as home:
             async with serve("--port", "0", data_dir=home) as served:
                 first.append(served.ready_s)
             async with serve("--port", "0", data_dir=home) as served:

@@ -12,14 +12,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
@@ -45,7 +42,6 @@ from domain.wire import stream_of
 from infra.agenda import PostgresAgenda, PostgresWaker
 from infra.clock import Clock
 from infra.database import Database
-from infra.embedded_postgres import EmbeddedPostgres
 from infra.leases import Leases
 from infra.live_turns import PostgresLiveTurns
 from infra.migrations import migrate
@@ -57,9 +53,12 @@ from projections.positions import Positions
 from projections.projector import Projector
 from projections.schema import ensure_schema
 from tests.benchmarks.turn_shape import turn_texts
+from tests.support.postgres import own_postgres
+from tests.support.program import data_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
+    from pathlib import Path
 
     from commands.agent.model import Delta, ModelRequest
 
@@ -181,26 +180,19 @@ def environment(home: Path) -> str:
 
 def main(turns: int, peer: str | None) -> None:
     """Measure and print."""
-    home = Path(tempfile.mkdtemp(prefix="rejoinder-bench-"))
-    home.chmod(0o711)
-    server = EmbeddedPostgres(home)
-    try:
-        admin = server.start()
+    with data_directory() as home, own_postgres(home) as server:
         python = peer or environment(home / "peer")
 
         def database(name: str) -> str:
-            with psycopg.connect(admin, autocommit=True) as connection:
+            with psycopg.connect(server.dsn, autocommit=True) as connection:
                 connection.execute(f"create database {name}".encode())
-            return make_conninfo(admin, dbname=name)
+            return make_conninfo(server.dsn, dbname=name)
 
         sides = {
             "Rejoinder": asyncio.run(ours(database("rejoinder_turns"), turns, WINDOW)),
             "LangGraph, default": peers(python, database("default_turns"), turns, "async"),
             "LangGraph, exit": peers(python, database("exit_turns"), turns, "exit"),
         }
-    finally:
-        server.stop()
-        shutil.rmtree(home)
     show(sides, turns)
 
 

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import os
 import random
-import shutil
 import tempfile
 import time
 from contextlib import ExitStack, aclosing
@@ -30,12 +29,13 @@ from rich.table import Table
 
 from domain.event_store import NewEvent
 from domain.wire import STREAM
-from infra.embedded_postgres import EmbeddedPostgres
 from infra.eventstoredb import EventStoreDBEventStore
 from infra.migrations import migrate
 from infra.postgres_event_store import PostgresEventStore
 from tests.support.eventstoredb.process import DoubleProcess
 from tests.support.eventstoredb.real import NAMED
+from tests.support.postgres import own_postgres
+from tests.support.program import data_directory
 from tests.support.random_log import random_log
 from tests.support.read_side import open_read_side
 
@@ -154,14 +154,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"{EVENTS // 10:,} events instead of {EVENTS:,}")
     events = EVENTS // 10 if parser.parse_args().quick else EVENTS
-    home = Path(tempfile.mkdtemp(prefix="rejoinder-bench-"))
-    home.chmod(0o711)
-    server = EmbeddedPostgres(home)
-    try:
-        found = asyncio.run(compare(server.start(), events))
-    finally:
-        server.stop()
-        shutil.rmtree(home)
+    with data_directory() as home, own_postgres(home) as server:
+        found = asyncio.run(compare(server.dsn, events))
     Console(width=max(Console().width, 100)).print(table(found, events))
 
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-import tempfile
 import time
-from pathlib import Path
 
 import aiohttp
 from rich.console import Console
@@ -22,7 +20,7 @@ from rich.table import Table
 from commands.agent.model import ModelRequest
 from infra.litellm_model import LiteLLMModel
 from tests.support.model_server import ModelServer, serving
-from tests.support.program import serve
+from tests.support.program import data_directory, serve
 
 TURNS_EACH = 10
 WARM_UP = 20
@@ -85,8 +83,7 @@ def percentile(values: list[float], percent: int) -> float:
 
 async def main(turns: int) -> None:
     """Measure and print."""
-    with tempfile.TemporaryDirectory(prefix="rejoinder-bench-") as home:
-        Path(home).chmod(0o711)
+    with data_directory() as home:
         async with (
             serving() as model,
             serve(

@@ -18,22 +18,19 @@ from tests.contract.outage_contract import OutageContract
 from tests.contract.samples import PATIENCE, caught_up, events, some_stream
 from tests.contract.server_contract import ServerContract
 from tests.support.eventstoredb import Fault
-from tests.support.eventstoredb.process import DoubleProcess
+from tests.support.eventstoredb.fixtures import double
 from tests.support.eventstoredb.real import IMAGES, real_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from tests.contract.samples import OpenStore
+    from tests.support.eventstoredb.process import DoubleProcess
+
+__all__ = ["double"]
 
 RUN = uuid4().hex
 """What the names of this run's streams begin with on a server that others use."""
-
-
-@pytest.fixture(scope="module")
-def double(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoubleProcess]:
-    with DoubleProcess(tmp_path_factory.mktemp("double") / "log") as double:
-        yield double
 
 
 class TestOnTheDouble(ServerContract):

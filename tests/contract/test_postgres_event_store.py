@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from uuid import uuid4
 
@@ -15,16 +12,19 @@ import psycopg
 import pytest
 
 from domain.event_store import Appended, StoreError, StreamMoved
-from infra.embedded_postgres import EmbeddedPostgres
 from infra.migrations import migrate
 from infra.postgres_event_store import PostgresEventStore
 from tests.contract.outage_contract import OutageContract
 from tests.contract.samples import caught_up, events, outcome, seqs, some_stream, take
 from tests.contract.server_contract import ServerContract
+from tests.support.postgres import own_postgres
+from tests.support.program import data_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
+    from infra.embedded_postgres import EmbeddedPostgres
     from tests.contract.samples import OpenStore
 
 TERMINATE_OTHERS = """
@@ -74,15 +74,9 @@ class PostgresFaults:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedPostgres]:
-    home = Path(tempfile.mkdtemp(prefix="rejoinder-outages-"))
-    home.chmod(0o711)  # root's server runs as another user
-    server = EmbeddedPostgres(home)
-    try:
-        asyncio.run(migrate(server.start()))
+    with data_directory() as home, own_postgres(home) as server:
+        asyncio.run(migrate(server.dsn))
         yield server
-    finally:
-        server.stop()
-        shutil.rmtree(home)
 
 
 class TestPostgresOutages(OutageContract):

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
-import tempfile
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,10 +16,9 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from infra.embedded_postgres import EmbeddedPostgres
-from infra.postgres_cluster import locate_cluster
 from tests.support.long_form import LONG
 from tests.support.model_script import Rule, Step, call, calls, says
+from tests.support.postgres import own_postgres, postmaster
 from tests.support.program import data_directory
 from tests.support.system import of_type, types
 from tests.support.talkers import Talker
@@ -30,6 +27,7 @@ from tests.support.workers import assert_paid_once, whole_log
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from infra.embedded_postgres import EmbeddedPostgres
     from tests.support.forked import Forker
     from tests.support.model_server import ModelServer
 
@@ -40,11 +38,6 @@ AFTERWARDS_S = 30.0
 """So long after the outage everybody must have had an answer."""
 
 pytestmark = pytest.mark.timeout(400 if LONG else 120)
-
-
-def postmaster(home: Path) -> int:
-    """Return the server's process."""
-    return int((locate_cluster(home).data / "postmaster.pid").read_text().split()[0])
 
 
 def family(pid: int) -> list[int]:
@@ -63,9 +56,8 @@ def family(pid: int) -> list[int]:
 class Outside:
     """A server that is not ours to keep alive."""
 
-    def __init__(self, home: Path) -> None:
-        self._home, self._server = home, EmbeddedPostgres(home)
-        self.dsn = self._server.start()
+    def __init__(self, home: Path, server: EmbeddedPostgres) -> None:
+        self.dsn, self._home, self._server = server.dsn, home, server
 
     @asynccontextmanager
     async def away(self, how: str) -> AsyncIterator[None]:
@@ -86,21 +78,11 @@ class Outside:
                 for one in stopped:
                     os.kill(one, signal.SIGCONT)
 
-    def stop(self) -> None:
-        """End it."""
-        self._server.stop()
-
 
 @pytest.fixture
 def outside() -> Iterator[Outside]:
-    home = Path(tempfile.mkdtemp(prefix="rejoinder-outage-"))
-    home.chmod(0o711)
-    server = Outside(home)
-    try:
-        yield server
-    finally:
-        server.stop()
-        shutil.rmtree(home)
+    with data_directory() as home, own_postgres(home) as server:
+        yield Outside(home, server)
 
 
 @pytest.fixture(autouse=True)

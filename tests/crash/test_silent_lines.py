@@ -6,7 +6,6 @@ patient than the product is; ``REJOINDER_LONG=1`` takes its own times.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING
@@ -155,27 +154,16 @@ async def test_w2_deltas_are_shown_again_after_their_listener_was_lost(
         conversation = await others.start("Count")
         async with deaf.session.get(deaf.url + conversation.path + "/stream") as response:
             reader = SseReader(response)
-            while not _text(reader).endswith("One "):
-                assert await reader.next()
+            await reader.until_said("One ")
             await lose_listeners(how, line, database_url)
             began = time.monotonic()
             model_server.open("two")
-            async with asyncio.timeout(20):
-                while not _text(reader).endswith("One two "):
-                    assert await reader.next()
+            await reader.until_said("One two ")
             shown_s = time.monotonic() - began
             model_server.open("end")
             await reader.until("turn_ended")
     print(f"{how}: what was said meanwhile was shown after {shown_s:.2f} s")
     assert shown_s < LATEST_S + WORK_S
-
-
-def _text(reader: SseReader) -> str:
-    text = ""
-    for event in reader.seen:
-        if event["event"] in ("partial", "delta") and event["data"]["kind"] == "text":
-            text = event["data"]["text"] if event["event"] == "partial" else text + event["data"]["text"]
-    return text
 
 
 async def test_a_worker_without_any_notification_looks_for_itself(

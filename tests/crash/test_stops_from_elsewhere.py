@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.model_script import gate, says
-from tests.support.stream_nodes import SseReader
+from tests.support.stream_nodes import PATIENCE_S, SseReader
 from tests.support.system import of_type, types
 from tests.support.workers import assert_paid_once, front, workers
 
@@ -27,18 +28,12 @@ SAID = "Once upon a time "
 async def shown(conversation: Conversation) -> None:
     """Wait until another process than the worker has what was said so far."""
     async with conversation.system.session.get(f"{conversation.system.url}{conversation.path}/stream") as response:
-        reader = SseReader(response)
-        text = ""
-        while text != SAID:
-            event = await reader.next()
-            assert event is not None
-            if event["event"] in ("partial", "delta") and event["data"]["kind"] == "text":
-                text = event["data"]["text"] if event["event"] == "partial" else text + event["data"]["text"]
+        await SseReader(response).until_said(SAID)
 
 
 async def saved(workers: Workers) -> None:
     """Wait until the text so far is where every process can read it."""
-    async with workers.connection() as connection:
+    async with workers.connection() as connection, asyncio.timeout(PATIENCE_S):
         text = ""
         while text != SAID:
             row = await (await connection.execute("select text from live_turns")).fetchone()

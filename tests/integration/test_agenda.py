@@ -380,3 +380,17 @@ async def test_a_sweep_forgets_what_owes_nothing_and_nothing_else(rows: Rows) ->
     async with rows.database.connection() as connection:
         kept = await (await connection.execute("select conversation_id from agenda")).fetchall()
     assert {row[0] for row in kept} == {due, held, ahead}
+
+
+async def test_a_sweep_waits_for_nobody_and_leaves_a_row_that_somebody_has_locked(rows: Rows) -> None:
+    idle, locked = uuid4(), uuid4()
+    await rows.fold(idle, locked, seq=3, at_once=False)
+    async with rows.database.connection() as connection, connection.transaction():
+        await connection.execute("select from agenda where conversation_id = %s for update", [locked])
+        async with asyncio.timeout(3):
+            await rows.agenda().sweep()
+        kept = await (await connection.execute("select conversation_id from agenda")).fetchall()
+    assert {row[0] for row in kept} == {locked}
+    await rows.agenda().sweep()
+    async with rows.database.connection() as connection:
+        assert await (await connection.execute("select from agenda")).fetchall() == []

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +20,8 @@ import pytest
 from infra import postgres_cluster
 from infra.embedded_postgres import EmbeddedPostgres, embedded_postgres
 from infra.postgres_cluster import Cluster, EmbeddedPostgresError, locate_cluster
+from tests.support.postgres import postmaster
+from tests.support.program import data_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,11 +55,9 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory that every user can reach (pytest's own is private); what leaves it goes to its ``shared``."""
-    path = Path(tempfile.mkdtemp(prefix="rejoinder-home-")).resolve()
-    path.chmod(0o711)
-    monkeypatch.setattr(postgres_cluster, "SHARED_HOME", path / "shared")
-    yield path
-    shutil.rmtree(path)
+    with data_directory() as path:
+        monkeypatch.setattr(postgres_cluster, "SHARED_HOME", path / "shared")
+        yield path
 
 
 @pytest.fixture
@@ -116,10 +114,6 @@ def _answers(dsn: str) -> bool:
     return False
 
 
-def _postmaster(data_dir: Path) -> int:
-    return int((locate_cluster(data_dir).data / "postmaster.pid").read_text().splitlines()[0])
-
-
 def _is_gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -169,7 +163,7 @@ def test_p3_the_log_of_the_server_repeats_nothing_that_was_sent(home: Path) -> N
 def test_a_stopped_server_leaves_no_process_and_keeps_what_was_committed(home: Path) -> None:
     with _running(home) as server:
         _query(server.dsn, "create table kept as select 1 as id")
-        pid = _postmaster(home)
+        pid = postmaster(home)
     assert _is_gone(pid)
     assert not (server.cluster.data / "postmaster.pid").exists()
 
@@ -179,15 +173,15 @@ def test_a_stopped_server_leaves_no_process_and_keeps_what_was_committed(home: P
 
 def test_a_ctrl_c_in_the_terminal_does_not_reach_the_server(home: Path) -> None:
     with _running(home):
-        assert os.getsid(_postmaster(home)) != os.getsid(0)
+        assert os.getsid(postmaster(home)) != os.getsid(0)
 
 
 async def test_a_killed_server_comes_back_by_itself_with_every_committed_row(home: Path) -> None:
     async with embedded_postgres(home) as dsn:
         _query(dsn, "create table kept as select 1 as id")
-        killed = _postmaster(home)
+        killed = postmaster(home)
         os.kill(killed, signal.SIGKILL)
-        await asyncio.to_thread(_eventually, lambda: _answers(dsn) and _postmaster(home) != killed)
+        await asyncio.to_thread(_eventually, lambda: _answers(dsn) and postmaster(home) != killed)
         assert _query(dsn, "select id from kept") == [(1,)]
 
 
@@ -209,7 +203,7 @@ def test_when_the_owner_ends_the_other_process_starts_the_server_again(
     guest = _start_process(home, processes)
     assert _first_line(guest) == dsn
     _query(dsn, "create table kept as select 1 as id")
-    before = _postmaster(home)
+    before = postmaster(home)
 
     if how is None:
         assert owner.stdin is not None
@@ -219,7 +213,7 @@ def test_when_the_owner_ends_the_other_process_starts_the_server_again(
         owner.send_signal(how)
         owner.wait()
 
-    _eventually(lambda: _answers(dsn) and _postmaster(home) != before)
+    _eventually(lambda: _answers(dsn) and postmaster(home) != before)
     assert _query(dsn, "select id from kept") == [(1,)]
     assert guest.poll() is None
 
@@ -228,7 +222,7 @@ def test_when_the_owner_ends_the_other_process_starts_the_server_again(
 def test_a_killed_process_leaves_no_server_behind(home: Path, processes: list[subprocess.Popen[str]]) -> None:
     process = _start_process(home, processes)
     _first_line(process)
-    server = _postmaster(home)
+    server = postmaster(home)
 
     process.kill()
     process.wait()
@@ -254,7 +248,7 @@ def test_a_pid_file_that_names_a_foreign_process_is_no_obstacle(home: Path) -> N
 @on_linux
 def test_a_server_that_was_left_running_is_taken_over_and_started_anew(home: Path) -> None:
     with _running(home) as server:
-        command = Path(f"/proc/{_postmaster(home)}/cmdline").read_bytes().decode().split("\0")[:-1]
+        command = Path(f"/proc/{postmaster(home)}/cmdline").read_bytes().decode().split("\0")[:-1]
     is_root = os.geteuid() == 0
     orphan = subprocess.Popen(command, user=server.cluster.user.pw_uid if is_root else None, cwd="/")
     with orphan:

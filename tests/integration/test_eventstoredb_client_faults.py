@@ -19,6 +19,7 @@ from infra.eventstoredb.clients import Client, ClientError, NewEvent, RecordedEv
 from infra.eventstoredb.store import EventStoreDBEventStore
 from tests.contract.samples import PATIENCE, caught_up, events, seqs, some_stream, take
 from tests.support.eventstoredb import Double, Fault, Security
+from tests.support.eventstoredb.fixtures import server, store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,20 +27,10 @@ if TYPE_CHECKING:
 
     from tests.support.eventstoredb.faults import Call
 
+__all__ = ["server", "store"]
+
 ESDBCLIENT = find_spec("esdbclient") is not None
 mended = pytest.mark.skipif(not ESDBCLIENT, reason="mended in kurrentdbclient")
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Double]:
-    async with Double() as double:
-        yield double
-
-
-@pytest.fixture
-async def store(server: Double) -> AsyncIterator[EventStoreDBEventStore]:
-    async with EventStoreDBEventStore(server.uri) as store:
-        yield store
 
 
 @asynccontextmanager

@@ -22,11 +22,14 @@ from infra.eventstoredb.clients import (
     WrongCurrentVersionError,
 )
 from tests.support.eventstoredb import Double, Fault, Security
+from tests.support.eventstoredb.fixtures import server
 from tests.support.eventstoredb.process import DoubleProcess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+__all__ = ["server"]
 
 PATIENCE = 20
 
@@ -56,14 +59,8 @@ async def reconnected(client: Client, stream: str) -> list[int]:
 
 
 @pytest.fixture
-async def double() -> AsyncIterator[Double]:
-    async with Double() as server:
-        yield server
-
-
-@pytest.fixture
-async def client(double: Double) -> AsyncIterator[Client]:
-    async with connected(double.uri) as client:
+async def client(server: Double) -> AsyncIterator[Client]:
+    async with connected(server.uri) as client:
         yield client
 
 
@@ -142,13 +139,13 @@ async def test_an_exact_append_again_is_known_by_its_ids_in_order(client: Client
 
 
 async def test_an_append_at_any_version_is_known_only_while_the_server_remembers(
-    double: Double, client: Client
+    server: Double, client: Client
 ) -> None:
     [one] = events(1)
     receipt = await client.append_to_stream("s", current_version=StreamState.ANY, events=[one])
     assert await client.append_to_stream("s", current_version=StreamState.ANY, events=[one]) == receipt
     assert await client.append_to_stream("other", current_version=StreamState.ANY, events=[one]) > receipt
-    double.log.restarted()
+    server.log.restarted()
     assert await client.append_to_stream("s", current_version=StreamState.ANY, events=[one]) > receipt
 
 
@@ -224,9 +221,9 @@ async def test_checkpoints_come_at_the_end_of_catch_up_and_by_what_was_considere
         assert follower.checkpoints[-1] == await client.get_commit_position()
 
 
-async def test_a_slow_subscriber_falls_back_to_catch_up_without_a_word(double: Double, client: Client) -> None:
+async def test_a_slow_subscriber_falls_back_to_catch_up_without_a_word(server: Double, client: Client) -> None:
     large = NewEvent(type="said", data=json.dumps("x" * 400_000).encode())
-    async with connected(double.uri) as slow:
+    async with connected(server.uri) as slow:
         reading = await slow.subscribe_to_all(include_caught_up=True, from_end=True)
         assert (await anext(reading)).is_caught_up
         for version in range(100):
@@ -240,9 +237,9 @@ async def test_a_slow_subscriber_falls_back_to_catch_up_without_a_word(double: D
     assert [one.stream_position for one in taken[:-1]] == list(range(100))
 
 
-async def test_subscribing_beyond_the_end_skips_up_to_there(double: Double, client: Client) -> None:
+async def test_subscribing_beyond_the_end_skips_up_to_there(server: Double, client: Client) -> None:
     await append(client, "s")
-    beyond = double.log.end + 10_000
+    beyond = server.log.end + 10_000
     async with following(client.subscribe_to_all(commit_position=beyond, include_caught_up=True)) as follower:
         await follower.until("caught up")
         body = NewEvent(type="said", data=b'"' + b"x" * 20_000 + b'"')
@@ -321,15 +318,15 @@ async def test_an_append_larger_than_the_limit_is_refused(client: Client) -> Non
         )
 
 
-async def test_a_lost_acknowledgement_is_settled_by_the_same_ids(double: Double, client: Client) -> None:
-    double.faults.add(Fault("append", "after"))
+async def test_a_lost_acknowledgement_is_settled_by_the_same_ids(server: Double, client: Client) -> None:
+    server.faults.add(Fault("append", "after"))
     await append(client, "s", 2, StreamState.NO_STREAM)
     assert await numbers(client, "s") == [0, 1]
-    assert double.calls["append"] == 2
+    assert server.calls["append"] == 2
 
 
-async def test_an_append_that_takes_too_long_may_be_written_all_the_same(double: Double, client: Client) -> None:
-    double.faults.add(Fault("append", "delay", seconds=0.4), 2)
+async def test_an_append_that_takes_too_long_may_be_written_all_the_same(server: Double, client: Client) -> None:
+    server.faults.add(Fault("append", "delay", seconds=0.4), 2)
     with pytest.raises(ClientError):
         await client.append_to_stream("s", current_version=StreamState.NO_STREAM, events=events(1), timeout=0.2)
     async with following(client.subscribe_to_stream("s")) as follower:
@@ -337,42 +334,42 @@ async def test_an_append_that_takes_too_long_may_be_written_all_the_same(double:
     assert await numbers(client, "s") == [0]
 
 
-async def test_a_node_that_is_not_ready_or_not_the_leader_says_so(double: Double, client: Client) -> None:
+async def test_a_node_that_is_not_ready_or_not_the_leader_says_so(server: Double, client: Client) -> None:
     await append(client, "s")
-    double.faults.add(Fault("append", "not_ready"))
+    server.faults.add(Fault("append", "not_ready"))
     with pytest.raises(ClientError):  # said inside of the answer, so that the client does not try again
         await append(client, "s")
-    double.faults.add(Fault("append", "not_leader"))
+    server.faults.add(Fault("append", "not_leader"))
     with pytest.raises(ClientError):
         await append(client, "s")
-    double.faults.add(Fault("read", "not_ready"))
+    server.faults.add(Fault("read", "not_ready"))
     assert await numbers(client, "s") == [0]
-    assert not double.faults.left()
+    assert not server.faults.left()
 
 
-async def test_a_subscription_can_be_dropped(double: Double, client: Client) -> None:
+async def test_a_subscription_can_be_dropped(server: Double, client: Client) -> None:
     async with following(client.subscribe_to_all(from_end=True, include_caught_up=True)) as follower:
         await follower.until("caught up")
-        double.drop_subscriptions()
+        server.drop_subscriptions()
         await asyncio.wait({follower.task}, timeout=PATIENCE)
         assert isinstance(follower.task.exception(), ClientError)
-    double.faults.add(Fault("subscribe", "after", responses=3))
+    server.faults.add(Fault("subscribe", "after", responses=3))
     await append(client, "s", 5)
     async with following(client.subscribe_to_stream("s")) as follower:
         await asyncio.wait({follower.task}, timeout=PATIENCE)
         assert len(follower.events) == 2, "one of the three is the confirmation"
 
 
-async def test_a_restart_on_the_same_port_keeps_what_was_acknowledged(double: Double, client: Client) -> None:
+async def test_a_restart_on_the_same_port_keeps_what_was_acknowledged(server: Double, client: Client) -> None:
     await append(client, "s", 2)
-    await double.stop()
+    await server.stop()
     with pytest.raises(ClientError):
         await append(client, "s")
-    await double.restart()
-    async with connected(double.uri) as again:
+    await server.restart()
+    async with connected(server.uri) as again:
         assert await reconnected(again, "s") == [0, 1]
         await append(again, "s", 1, 1)
-    async with connected(f"esdb+discover://127.0.0.1:{double.port}?Tls=false") as found:
+    async with connected(f"esdb+discover://127.0.0.1:{server.port}?Tls=false") as found:
         assert await found.get_current_version("s") == 2
 
 
@@ -380,12 +377,12 @@ async def test_who_has_no_password_or_a_wrong_one_is_refused(tmp_path: Path) -> 
     security = Security({"ada": "geheim"})
     authority = tmp_path / "ca.pem"
     security.write_authority(authority)
-    async with Double(security=security) as double:
+    async with Double(security=security) as server:
         trusted = f"tlsCaFile={authority}"
-        async with connected(f"{double.uri}?{trusted}") as client:
+        async with connected(f"{server.uri}?{trusted}") as client:
             await append(client, "s")
             assert await numbers(client, "s") == [0]
-        async with connected(f"esdb://ada:falsch@127.0.0.1:{double.port}?{trusted}") as client:
+        async with connected(f"esdb://ada:falsch@127.0.0.1:{server.port}?{trusted}") as client:
             with pytest.raises(ClientError):
                 await append(client, "s")
             with pytest.raises(ClientError):

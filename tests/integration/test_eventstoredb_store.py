@@ -31,28 +31,19 @@ from projections.projector import Projector
 from projections.schema import ensure_schema
 from tests.contract.samples import PATIENCE, caught_up, event, events, seqs, some_stream, take
 from tests.support.eventstoredb import Double, Fault, reads, subscriptions
+from tests.support.eventstoredb.fixtures import server, store
 from tests.support.eventstoredb.refusals import Refused
 from tests.support.eventstoredb.stubs import streams_pb2
 from tests.support.random_log import random_log
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from domain.event_store import StoredEvent
     from tests.support.eventstoredb.faults import Call, Kind
     from tests.support.eventstoredb.log import Log
 
-
-@pytest.fixture
-async def server() -> AsyncIterator[Double]:
-    async with Double() as double:
-        yield double
-
-
-@pytest.fixture
-async def store(server: Double) -> AsyncIterator[EventStoreDBEventStore]:
-    async with EventStoreDBEventStore(server.uri) as store:
-        yield store
+__all__ = ["server", "store"]
 
 
 def texts(stored: list[StoredEvent]) -> list[str]:

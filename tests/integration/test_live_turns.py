@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from commands.agent.live import LiveAt
-from commands.ports import Partial
+from commands.ports import NOTHING_SAID, Partial
 from infra.database import Database
 from infra.live_feed import LiveFeed, LiveNews
 from infra.live_turns import PostgresLiveTurns
@@ -170,6 +170,11 @@ async def test_w2_another_try_clears_what_the_one_before_it_said(nodes: Nodes, a
     with feed.watched(conversation, watcher):
         speaker.publish(at(conversation), "text", "abandoned")
         await watcher.until("abandoned")
+        while (await other.partial(conversation)).text != "abandoned":
+            continue
+        speaker.clear(conversation)  # whose worker has stopped
+        while (await other.partial(conversation)).text:
+            continue
         other.restart(at(conversation, **again))
         await watcher.until("")
         other.publish(at(conversation, **again), "text", "new")
@@ -255,13 +260,17 @@ async def test_clearing_deletes_the_own_row_but_not_that_of_a_later_attempt(node
 async def test_without_a_database_publishing_goes_on_and_nobody_waits(nodes: Nodes) -> None:
     speaker, feed, watcher, conversation = await nodes.speaker(), await nodes.listener(), Watcher(), uuid4()
     with feed.watched(conversation, watcher):
+        speaker.publish(at(conversation), "text", "so ")
+        await watcher.until("so ")
         nodes.sql("alter table live_turns rename to elsewhere")  # whatever is wrong with it
         for _ in range(100):
             speaker.publish(at(conversation), "text", "x")
-        await watcher.until("x" * 100)
+        assert await speaker.partial(uuid4()) == NOTHING_SAID
+        with feed.watched(uuid4(), Watcher()):
+            await asyncio.sleep(0)
         speaker.publish(at(conversation), "text", "y")
         nodes.sql("alter table elsewhere rename to live_turns")
-        await watcher.until("x" * 100 + "y")
+        await watcher.until("so " + "x" * 100 + "y")
 
 
 async def test_h12_a_process_that_begins_forgets_what_dead_ones_were_saying(nodes: Nodes) -> None:

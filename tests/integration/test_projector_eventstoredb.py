@@ -7,30 +7,26 @@ import json
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-import pytest
-
 from domain.event_store import NewEvent
 from infra.eventstoredb import EventStoreDBEventStore
 from projections.conversations import CONVERSATIONS
 from projections.display_messages import DISPLAY_MESSAGES
 from projections.retrying import Retried, retry
 from projections.status import projection_statuses
-from tests.support.eventstoredb.process import DoubleProcess
+from tests.support.eventstoredb.fixtures import double
 from tests.support.given import LATER
 from tests.support.poison import Poisoned, conversation, goes_on
 from tests.support.projecting import fold_whole
 from tests.support.read_side import ReadSide, open_read_side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.support.eventstoredb.process import DoubleProcess
+
+    pass
+
+__all__ = ["double"]
 
 FOREIGN = 200
-
-
-@pytest.fixture(scope="module")
-def double(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoubleProcess]:
-    with DoubleProcess(tmp_path_factory.mktemp("double") / "log") as double:
-        yield double
 
 
 async def foreign(read_side: ReadSide, events: int = FOREIGN) -> None:
@@ -66,13 +62,12 @@ async def test_lag_counts_our_events_and_an_idle_projector_has_none(double: Doub
             assert await lag(read_side, "conversations") == (0, 0.0, 0)
         await read_side.append(goes_on(1, 3))
         await foreign(read_side)
-        await read_side.append(goes_on(2, 2))
+        position = await read_side.append(goes_on(2, 2))
         assert await lag(read_side, "conversations") == (5, 3600.0, 0)
 
         async with read_side.projecting():
-            async with asyncio.timeout(30):
-                while await lag(read_side, "display_messages") != (0, 0.0, 1):
-                    pass
+            await read_side.reached(position, timeout_s=30)
+            assert await lag(read_side, "display_messages") == (0, 0.0, 1)
             poisoned.broken = False
             assert await retry(read_side.database, read_side.store, poisoned.projection) == Retried(1, 0)
         log = await read_side.store.read_all(0, limit=1_000, prefixes=["conversation-"])

@@ -57,3 +57,22 @@ async def test_r4_a_row_of_every_type_is_as_the_fold_made_it_until_it_is_removed
         rows = await read_side.rows(CALLS)
     assert rows == fold_whole(CALLS, log)
     assert [row["call"] for row in rows.values()] == ["c2", "c3"]
+
+
+def fold_asked(rows: Rows, events: Sequence[Event]) -> None:
+    """Keep the calls that people were asked about: nothing but their keys."""
+    for event in events:
+        if event.type == "suspension":
+            rows.put({"call": event.data["tool_call_id"]})
+
+
+ASKED = Projection(name="asked_about", version=1, columns={"call": "text not null"}, key=("call",), fold=fold_asked)
+
+
+async def test_r4_rows_that_are_nothing_but_their_keys_are_projected_too(database_url: str) -> None:
+    log = [stored(event) for event in history(*OPEN_TURN, said(""), called("c1", gated=True), suspended("c1"))]
+    async with open_read_side(database_url, [ASKED]) as read_side, read_side.projecting():
+        for event in log:
+            await read_side.reached(await read_side.append([event]))
+        rows = await read_side.rows(ASKED)
+    assert [row["call"] for row in rows.values()] == ["c1"]

@@ -10,8 +10,8 @@ import pytest
 from infra.database import Database
 from projections.agenda import AGENDA
 from projections.catalog import PROJECTIONS
-from projections.schema import ProjectionMismatch, ensure_schema, refuse_outdated
-from projections.versions import outdated
+from projections.schema import ensure_schema
+from projections.versions import ProjectionMismatch, outdated, refuse_outdated
 
 
 async def test_processes_that_start_together_create_each_table_once(database_url: str) -> None:

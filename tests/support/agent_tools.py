@@ -67,15 +67,13 @@ async def send_email(ctx: ToolContext, to: str, body: str) -> str:
 
 
 @tool(executor="human")
-def ask_user(question: str) -> str:
+def ask_user(question: str) -> str:  # type: ignore[empty-body]  # a person answers
     """Ask the person."""
-    raise NotImplementedError
 
 
 @tool(executor="client", gate="always")
-def locate() -> dict[str, float]:
+def locate() -> dict[str, float]:  # type: ignore[empty-body]  # the client answers
     """Find out where the person is."""
-    raise NotImplementedError
 
 
 tools: list[Tool] = [

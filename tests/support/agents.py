@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from commands.agent.live import Kind, LiveAt
     from commands.agent.model import ModelRequest
     from commands.ports import KnownCommand
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
     from domain.scope import Actor
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -19,7 +19,7 @@ from tests.support.given import ADA, CONVERSATION, NOW, ran, reject, reply, stor
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
     from domain.owes import Owed
 
 

@@ -11,8 +11,8 @@ from uuid import UUID
 from domain import events
 from domain.conversation import Conversation
 from domain.decisions import Decision, Inquiry, Message, Outcome, ProposedCall, Reply
+from domain.event_envelope import ConversationEvent
 from domain.event_store import StoredEvent
-from domain.events import ConversationEvent
 from domain.owes import owes
 from domain.parts import Part, text_of, text_part
 from domain.scope import Actor

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -17,9 +14,12 @@ from psycopg.conninfo import make_conninfo
 
 from infra.embedded_postgres import EmbeddedPostgres
 from infra.migrations import migrate
+from infra.postgres_cluster import locate_cluster
+from tests.support.program import data_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 TEMPLATE = "rejoinder_template"
 
@@ -27,14 +27,8 @@ TEMPLATE = "rejoinder_template"
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The connection string of a running server's database ``postgres``."""
-    home = Path(tempfile.mkdtemp(prefix="rejoinder-tests-"))
-    home.chmod(0o711)  # root's server runs as another user
-    server = EmbeddedPostgres(home)
-    try:
-        yield server.start()
-    finally:
-        server.stop()
-        shutil.rmtree(home)
+    with data_directory() as home, own_postgres(home) as server:
+        yield server.dsn
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +61,22 @@ def fresh_database(server: str, template: str) -> Iterator[str]:
     _execute(server, create)
     yield make_conninfo(server, dbname=name)
     _execute(server, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@contextmanager
+def own_postgres(home: Path) -> Iterator[EmbeddedPostgres]:
+    """Run a server of one's own in a directory, such as `data_directory` lends."""
+    server = EmbeddedPostgres(home)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+def postmaster(home: Path) -> int:
+    """Return the process of the server that runs in a directory."""
+    return int((locate_cluster(home).data / "postmaster.pid").read_text().split()[0])
 
 
 def _execute(dsn: str, statement: sql.Composed) -> None:

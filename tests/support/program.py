@@ -178,7 +178,7 @@ def environment(**settings: object) -> dict[str, str]:
 @contextmanager
 def data_directory() -> Iterator[Path]:
     """Lend a directory that the account of root's embedded server can reach too."""
-    directory = Path(tempfile.mkdtemp(prefix="rejoinder-cli-"))
+    directory = Path(tempfile.mkdtemp(prefix="rejoinder-tests-")).resolve()
     directory.chmod(0o711)
     try:
         yield directory

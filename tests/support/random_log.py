@@ -22,7 +22,7 @@ from tests.support.given import NOW
 if TYPE_CHECKING:
     import random
 
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
 
 UGLY = (
     "Hello",

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from domain.event_store import Appended, EventStore
 
 CALLERS = {"ada": ("acme", "ada"), "bob": ("acme", "bob"), "root": ("acme", "root"), "eve": ("evil", "ada")}
+PATIENCE_S = 60
 
 
 class _NoWorkers:
@@ -153,6 +154,12 @@ class SseReader:
                 return event
         raise AssertionError(f"the stream ended without {name} {data}: {self.seen}")
 
+    async def until_said(self, text: str) -> None:
+        """Read on until what the model is saying is this."""
+        async with asyncio.timeout(PATIENCE_S):
+            while self.said != text:
+                assert await self.next() is not None, f"the stream ended at {self.said!r}"
+
     async def rest(self) -> list[dict[str, Any]]:
         """Read to the end."""
         return [event async for event in aiter_until_none(self)]
@@ -161,6 +168,15 @@ class SseReader:
     def seqs(self) -> list[int]:
         """The seqs of the logged events that were seen, in order."""
         return [event["data"]["seq"] for event in self.seen if event["id"] is not None]
+
+    @property
+    def said(self) -> str:
+        """What the model is saying, by its partials and deltas."""
+        text = ""
+        for event in self.seen:
+            if event["event"] in ("partial", "delta") and event["data"]["kind"] == "text":
+                text = event["data"]["text"] if event["event"] == "partial" else text + event["data"]["text"]
+        return text
 
     @property
     def names(self) -> list[str]:

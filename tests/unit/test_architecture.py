@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from domain.events import ConversationEvent
+from domain.event_envelope import ConversationEvent
 from domain.wire import ALL_TYPES
 
 ROOT = Path(__file__).parents[2]

@@ -35,7 +35,7 @@ from tests.support.given import (
 )
 
 if TYPE_CHECKING:
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
 
 CALL = Usage(model="m", input_tokens=90, output_tokens=10, cost_usd=0.25)
 STEP = (said("", usage=CALL), called(), got())

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from domain.conversation_state import OpenTurn
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
     from domain.owes import Owed
 
 PEOPLE = st.sampled_from([Actor(kind="user", id=name) for name in ("ada", "ben")])

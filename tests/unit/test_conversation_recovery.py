@@ -44,7 +44,7 @@ from tests.support.given import (
 )
 
 if TYPE_CHECKING:
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
 
 COPY = {"copied_from": UUID(int=7)}
 FORK = started(forked_from=UUID(int=8), forked_seq=9)
@@ -224,14 +224,12 @@ class Workshop:
         await resolve_tool_call(office.conversations, office.toolset, 3600, CONVERSATION, tool_call_id, body, context)
 
 
-def ask(question: str) -> str:
+def ask(question: str) -> str:  # type: ignore[empty-body]  # a person answers
     """Ask the person."""
-    raise NotImplementedError
 
 
-def locate() -> dict[str, float]:
+def locate() -> dict[str, float]:  # type: ignore[empty-body]  # the client answers
     """Ask the client."""
-    raise NotImplementedError
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)

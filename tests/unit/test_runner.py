@@ -72,9 +72,8 @@ async def dangerous() -> str:
 
 
 @tool(executor="human")
-def ask(question: str) -> str:
+def ask(question: str) -> str:  # type: ignore[empty-body]  # a person answers
     """Ask the person."""
-    raise NotImplementedError
 
 
 def gated_office() -> tuple[Office, Gates]:

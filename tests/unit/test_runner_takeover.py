@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from commands.agent.model import ModelReply, ModelRequest
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
 
 
 class Replies:

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from commands.agent import hold, worker
+from commands.agent import hold, holds, worker
 from commands.agent.agenda import AgendaUnavailable
 from domain import events
 from domain.event_store import NewEvent, StoreError
@@ -229,7 +229,7 @@ async def test_a_hint_for_what_is_worked_on_claims_nothing() -> None:
 
 
 async def test_t7_a_lost_lease_stops_the_work_and_nothing_is_appended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "RENEW_EVERY_S", 0.01)
+    monkeypatch.setattr(holds, "RENEW_EVERY_S", 0.01)
     office, gate = Office(), Gate()
     office.model.script = [gate.reply]
     running = office.worker()
@@ -244,7 +244,7 @@ async def test_t7_a_lost_lease_stops_the_work_and_nothing_is_appended(monkeypatc
 
 
 async def test_leases_are_kept_while_work_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "RENEW_EVERY_S", 0.001)
+    monkeypatch.setattr(holds, "RENEW_EVERY_S", 0.001)
     office, gate = Office(), Gate()
     office.model.script = [gate.reply]
     async with office.working():
@@ -278,7 +278,7 @@ async def test_t7_a_process_that_stood_still_claims_its_own_conversation_again()
 async def test_t7_after_an_outage_of_the_agenda_a_worker_does_not_take_over_from_itself(
     monkeypatch: pytest.MonkeyPatch, without_pauses: None
 ) -> None:
-    monkeypatch.setattr(worker, "RENEW_EVERY_S", 0.02)
+    monkeypatch.setattr(holds, "RENEW_EVERY_S", 0.02)
     office, gate, away = Office(), Gate(), asyncio.Event()
     office.model.script = [gate.reply]
 
@@ -322,7 +322,7 @@ async def test_t7_a_stopping_worker_hands_all_back_without_a_take_over() -> None
 
 
 async def test_t7_what_takes_too_long_is_cut_off_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "DRAIN_S", 0.02)
+    monkeypatch.setattr(holds, "DRAIN_S", 0.02)
     stuck = asyncio.Event()
 
     async def stubborn() -> str:
@@ -377,7 +377,7 @@ async def test_a_worker_that_stops_while_the_log_is_away_does_not_wait_for_it(mo
                 raise StoreError("no answer")
             return await super().append(stream, *args)
 
-    monkeypatch.setattr(worker, "DRAIN_S", 0.02)
+    monkeypatch.setattr(holds, "DRAIN_S", 0.02)
     store, gate = Away(), Gate()
     office = Office(store=store)
     office.model.script = [gate.reply]
@@ -476,7 +476,7 @@ async def test_t8_what_always_fails_ends_the_turn_and_the_next_message_works(wit
 async def test_an_agenda_that_is_away_stops_nothing_that_runs(
     monkeypatch: pytest.MonkeyPatch, without_pauses: None
 ) -> None:
-    monkeypatch.setattr(worker, "RENEW_EVERY_S", 0.001)
+    monkeypatch.setattr(holds, "RENEW_EVERY_S", 0.001)
     office, gate = Office(), Gate()
     office.model.script = [gate.reply]
     failures = 0

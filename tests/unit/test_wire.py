@@ -41,7 +41,7 @@ from tests.support.given import (
 )
 
 if TYPE_CHECKING:
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.json"))
 LONG = 3 * MAX_EVENT_BYTES

@@ -33,7 +33,7 @@ from tests.support.given import (
 )
 
 if TYPE_CHECKING:
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
 
 SIGNED = Part(type="thinking", text="Hm", provider_data={"type": "thinking", "signature": "s"})
 IMAGE = Part(type="image_url", image_url={"url": "data:image/png;base64,AA=="})

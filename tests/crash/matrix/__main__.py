@@ -7,23 +7,21 @@ It exits with 1 if any run left behind what a run without kills could not have.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
-import tempfile
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.embedded_postgres import EmbeddedPostgres
 from tests.crash.matrix.plans import SHORT, chosen_form, full_form, short_form
 from tests.crash.matrix.rig import assembled
 from tests.crash.matrix.scenarios import SCENARIOS
 from tests.crash.matrix.stores import POSTGRES
 from tests.support.eventstoredb.process import DoubleProcess
+from tests.support.postgres import own_postgres
+from tests.support.program import data_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,19 +68,12 @@ def main(
 @contextmanager
 def servers(store: str) -> Iterator[tuple[str, str]]:
     """Run a PostgreSQL server, and EventStoreDB's double if it is asked for; yield their connection strings."""
-    home = Path(tempfile.mkdtemp(prefix="rejoinder-matrix-"))
-    home.chmod(0o711)  # root's server runs as another user
-    server = EmbeddedPostgres(home)
-    try:
-        url = server.start()
+    with data_directory() as home, own_postgres(home) as server:
         if store == POSTGRES:
-            yield url, ""
+            yield server.dsn, ""
         else:
             with DoubleProcess(home / "log") as double:
-                yield url, double.uri
-    finally:
-        server.stop()
-        shutil.rmtree(home)
+                yield server.dsn, double.uri
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from domain.event_envelope import ConversationEvent
     from domain.event_store import StoredEvent
-    from domain.events import ConversationEvent
     from projections.projection import Projection, Row
     from tests.crash.matrix.follower import Follower
     from tests.crash.matrix.person import Acknowledged

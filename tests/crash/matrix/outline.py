@@ -11,7 +11,7 @@ from domain.parts import text_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from domain.events import ConversationEvent
+    from domain.event_envelope import ConversationEvent
 
 
 def outline_of(log: Sequence[ConversationEvent]) -> list[str]:

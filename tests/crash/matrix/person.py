@@ -15,8 +15,8 @@ from domain.wire import decode, stream_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from domain.event_envelope import ConversationEvent
     from domain.event_store import EventStore, StoredEvent
-    from domain.events import ConversationEvent
 
 AGAIN_S = 0.02
 

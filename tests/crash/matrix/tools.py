@@ -24,19 +24,16 @@ def make_tools(note: Note) -> list[Tool]:
         return f"sent to {to}"
 
     @tool(executor="human")
-    def ask(question: str) -> str:
+    def ask(question: str) -> str:  # type: ignore[empty-body]  # a person answers
         """Ask the person."""
-        raise NotImplementedError
 
     @tool(executor="client")
-    def locate() -> str:
+    def locate() -> str:  # type: ignore[empty-body]  # the client answers
         """Find out where the person is."""
-        raise NotImplementedError
 
     @tool(executor="client", gate="always")
-    def locate_exactly(metres: int) -> str:
+    def locate_exactly(metres: int) -> str:  # type: ignore[empty-body]  # the client answers
         """Find out where the person is, if they agree."""
-        raise NotImplementedError
 
     async def report(ctx: ToolContext, topic: str) -> str:
         """Write a report in steps, two of which have the same name."""
