@@ -73,7 +73,9 @@ class Database:
             min_size=1,
             max_size=max_connections,
             timeout=wait_s,
-            reconnect_timeout=float("inf"),
+            # its pauses double for ever: begin anew, so that nobody waits for as long as an outage has lasted
+            reconnect_timeout=LONGEST_PAUSE_S,
+            reconnect_failed=AsyncConnectionPool.check,
             configure=_configure,
             check=_discard_dead,
             open=False,

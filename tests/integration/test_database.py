@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from infra import database as database_module
 from infra.clock import Clock
@@ -90,6 +91,27 @@ async def test_connections_that_died_in_the_pool_are_replaced_unseen(database: D
             assert await (await one.execute("select 1")).fetchone() == (1,)
             assert await (await two.execute("select 1")).fetchone() == (1,)
         await _kill_connections(database)
+
+
+async def test_who_waits_out_an_outage_goes_on_soon_after_it_however_long_it_was(
+    empty_database_url: str, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = conninfo_to_dict(empty_database_url)["dbname"]
+    server = await psycopg.AsyncConnection.connect(
+        make_conninfo(empty_database_url, dbname="postgres"), autocommit=True
+    )
+    async with server:
+        await server.execute(f'alter database "{name}" allow_connections false'.encode())
+        await server.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
+        with pytest.raises(DatabaseUnavailable):
+            async with database.connection() as connection:
+                await connection.execute("select 1")
+        async with asyncio.timeout(20):
+            while caplog.text.count("error connecting in") < 12:  # noqa: ASYNC110 -- a log cannot be waited for
+                await asyncio.sleep(0.1)
+        await server.execute(f'alter database "{name}" allow_connections true'.encode())
+        async with asyncio.timeout(6), database.connection() as connection:
+            await connection.execute("select 1")
 
 
 async def test_a_server_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
