@@ -107,7 +107,7 @@ async def test_who_waits_out_an_outage_goes_on_soon_after_it_however_long_it_was
             async with database.connection() as connection:
                 await connection.execute("select 1")
         async with asyncio.timeout(20):
-            while caplog.text.count("error connecting in") < 12:  # noqa: ASYNC110 -- a log cannot be waited for
+            while caplog.text.count("error connecting in") < 12:  # noqa: ASYNC110 - a log cannot be waited for
                 await asyncio.sleep(0.1)
         await server.execute(f'alter database "{name}" allow_connections true'.encode())
         async with asyncio.timeout(6), database.connection() as connection:
