@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from domain import events
-from domain.call_decisions import CONTENT_BYTES, CallDecisions
+from domain.call_decisions import CONTENT_BYTES
 from domain.errors import Superseded
 from domain.parts import fitted, text_part
 from domain.scope import SYSTEM
 from domain.text import clean, truncated
+from domain.usage_decisions import UsageDecisions
 from domain.wire import dumps
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _REASON_BYTES = 8 * 1024
 
 
-class TurnDecisions(CallDecisions):
+class TurnDecisions(UsageDecisions):
     """The aggregate's commands that make a turn go on."""
 
     def start_turn(self, *, now: datetime, summary_to_seq: int | None = None) -> None:
@@ -164,34 +165,6 @@ class TurnDecisions(CallDecisions):
         """End the turn without success; open calls get their error results in the same append."""
         open_turn = self._held(turn, attempt)
         self._close("failed", reason, now=now, actor=open_turn.actor, usage=usage, compact=compact)
-
-    def entitle(self, title: str | None, usage: Usage | None, *, now: datetime) -> None:
-        """Put a title that a model gave, as the system; without one, or at the end, only what asking for it used."""
-        if title is not None and not (self.ended or self.copying):
-            self._trigger(
-                events.ConversationChanged,
-                now=now,
-                actor=SYSTEM,
-                title=title,
-                settings=self.settings,
-                metadata=self.metadata,
-                usage=usage,
-            )
-        elif usage is not None:
-            self._trigger(events.UsageReported, now=now, actor=SYSTEM, purpose="title", usage=[usage])
-
-    def report_usage(self, turn: OpenTurn, usage: Sequence[Usage], *, now: datetime) -> None:
-        """Record what a model call of a turn used that left no reply, also after the turn or conversation has ended."""
-        self._trigger(
-            events.UsageReported,
-            now=now,
-            actor=SYSTEM,
-            cause=turn.event_id,
-            correlation=turn.event_id,
-            purpose="turn",
-            turn=turn.number,
-            usage=list(usage),
-        )
 
     def _held(self, turn: int, attempt: int) -> OpenTurn:
         if self.copying or self.turn is None or self.turn.number != turn or self.turn.attempt != attempt:

@@ -7,15 +7,14 @@ at once. What its tasks find out goes through one queue, so that one append foll
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from commands.agent.append_queue import STORE_PAUSE_S, AppendQueue, out_of_reach
+from commands.agent.append_queue import AppendQueue, out_of_reach
 from commands.agent.model_step import failing, model_step, open_turn
+from commands.agent.news import News
 from commands.agent.spending import Spending
 from commands.agent.stopping import stop
 from commands.agent.tool_dispatch import tool_dispatch
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
     from commands.session import Session
     from domain.conversation import Conversation
     from domain.conversation_state import OpenTurn
-    from domain.event_store import StoredEvent
-
-logger = logging.getLogger(__name__)
 
 MODEL = "model"
 TOOLS_AT_ONCE = 16
@@ -60,7 +56,7 @@ class Runner:
         self.session = session
         self._surroundings = surroundings
         self._stirred = asyncio.Event()
-        self._news: deque[tuple[StoredEvent, ...]] = deque()
+        self._news = News(surroundings.conversations.store, session, self._stirred.set)
         self._queue = AppendQueue(session, self._stirred.set)
         self._context = surroundings.contexts.take(session)
         self._tasks: dict[str, asyncio.Task[Decide]] = {}
@@ -96,7 +92,7 @@ class Runner:
         Raises `ConversationNotFound` if it was deleted, `UnknownEventType`, and `StoreError` if it was abandoned while
         the log was away.
         """
-        listening = asyncio.create_task(self._listen(), name="listening")
+        listening = asyncio.create_task(self._news.follow(), name="listening")
         try:
             if self._taking_over:
                 await self._take_over()
@@ -118,8 +114,7 @@ class Runner:
     async def _work(self) -> Rest | None:
         while not self._abandoned:
             self._stirred.clear()
-            while self._news:
-                self.session.fold(self._news.popleft())
+            self._news.fold()
             await self._queue.settle()
             await self._record_what_ended()
             if self.overtaken:
@@ -225,19 +220,6 @@ class Runner:
         await stop([self._tasks.pop(key) for key in keys])
         if MODEL in keys:
             self._surroundings.live.clear(self.session.conversation_id)
-
-    async def _listen(self) -> None:
-        """Take in the conversation's new events, for ever."""
-        store = self._surroundings.conversations.store
-        while True:
-            try:
-                async with aclosing(store.subscribe_stream(self.session.stream, self.session.seq)) as batches:
-                    async for batch in batches:
-                        self._news.append(batch.events)
-                        self._stirred.set()
-            except Exception as error:  # whatever it is: nobody else would tell the runner what others append
-                logger.warning("following a conversation again: %s", error, extra={"action": "resubscribed"})
-            await asyncio.sleep(STORE_PAUSE_S)
 
 
 async def _through_outages(work: Callable[[], Coroutine[None, None, Decide]]) -> Decide:
