@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from commands.agent import runner as runner_module
+from commands.agent import news
 from commands.agent.model import ModelError, ModelReply
 from commands.agent.runner import Rest
 from domain import events
@@ -269,7 +269,7 @@ async def test_w3_a_runner_that_was_cut_off_from_new_events_listens_again(monkey
             async for batch in super().subscribe_stream(stream, after):
                 yield batch
 
-    monkeypatch.setattr(runner_module, "STORE_PAUSE_S", 0)
+    monkeypatch.setattr(news, "STORE_PAUSE_S", 0)
     gates = Gates()
     office = Office(store=Deaf())
     office.model.script = [gates.reply]

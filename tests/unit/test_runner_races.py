@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from commands.agent import append_queue, hold, runner, worker
+from commands.agent import append_queue, hold, news, worker
 from commands.agent.agenda import AgendaUnavailable
 from domain import events
 from domain.event_store import StoreError
@@ -118,7 +118,7 @@ class Moments:
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for what is away."""
     monkeypatch.setattr(append_queue, "STORE_PAUSE_S", 0)
-    monkeypatch.setattr(runner, "STORE_PAUSE_S", 0)
+    monkeypatch.setattr(news, "STORE_PAUSE_S", 0)
     monkeypatch.setattr(hold, "OUTAGE_PAUSE_S", 0)
     monkeypatch.setattr(hold, "FAILED_PAUSE_S", 0)
     monkeypatch.setattr(worker, "UNAVAILABLE_PAUSE_S", 0)
