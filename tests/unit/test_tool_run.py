@@ -272,7 +272,7 @@ async def test_t14_a_coroutine_that_takes_too_long_is_cancelled_and_cleans_up() 
 async def test_t14_a_coroutine_that_ignores_its_cancellation_is_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("commands.agent.tool_run._CLEANUP_S", 0.01)
+    monkeypatch.setattr("commands.agent.user_run.CLEANUP_S", 0.01)
     release, ended = asyncio.Event(), asyncio.Event()
 
     async def insist() -> str:
