@@ -62,7 +62,7 @@ def tool_message(event: ToolResult, max_bytes: int | None = None) -> ProviderMes
     """Render the result of a call; of its text so many bytes of UTF-8 at most, and then a marker that says the rest."""
     content = _content(event.content)
     if max_bytes is not None:
-        content = _cut(content, max_bytes) if isinstance(content, str) else [_cut_part(p, max_bytes) for p in content]
+        content = _cut(content, max_bytes) if isinstance(content, str) else _cut_parts(content, max_bytes)
     return {"role": "tool", "tool_call_id": event.tool_call_id, "content": content}
 
 
@@ -104,14 +104,31 @@ def _content(parts: Sequence[Part]) -> str | list[ProviderMessage]:
     return [_provider_part(part) for part in parts]
 
 
-def _cut_part(part: ProviderMessage, max_bytes: int) -> ProviderMessage:
-    return {**part, "text": _cut(part["text"], max_bytes)} if part["type"] == "text" else part
+def _cut_parts(parts: list[ProviderMessage], max_bytes: int) -> list[ProviderMessage]:
+    """Keep what is no text, and of the text of all parts together so many bytes."""
+    size = sum(len(part["text"].encode()) for part in parts if part["type"] == "text")
+    if size <= max_bytes:
+        return parts
+    kept: list[ProviderMessage] = []
+    left = max_bytes
+    for part in parts:
+        if part["type"] != "text":
+            kept.append(part)
+        elif left >= 0:
+            raw = part["text"].encode()
+            kept.append(part if len(raw) <= left else {**part, "text": _head(raw, left, size)})
+            left -= len(raw)
+    return kept
 
 
 def _cut(text: str, max_bytes: int) -> str:
     if len(text) * 4 <= max_bytes or len(raw := text.encode()) <= max_bytes:
         return text
-    return raw[:max_bytes].decode(errors="ignore") + _CUT_OFF.format(size=len(raw))
+    return _head(raw, max_bytes, len(raw))
+
+
+def _head(raw: bytes, max_bytes: int, size: int) -> str:
+    return raw[:max_bytes].decode(errors="ignore") + _CUT_OFF.format(size=size)
 
 
 def _provider_part(part: Part) -> ProviderMessage:

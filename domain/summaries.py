@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SummaryState:
-    """Where the stream stands (`seq` 0: it is empty), which summary is in force, and whether one is asked for."""
+    """Where the stream stands (`seq` 0: it is empty), which summary is in force, and whether one is asked for.
+
+    `changed` is the seq of the newest event by which another summary, or none, came into force.
+    """
 
     seq: int = 0
     latest: SummaryRecorded | None = None
     requested: bool = False
+    changed: int = 0
 
     @property
     def to_seq(self) -> int | None:
@@ -48,6 +52,8 @@ def state_of(events: Sequence[ConversationEvent]) -> SummaryState:
     """
     revoked_from: int | None = None
     recorded = requested = False
+    seq = events[-1].seq if events else 0
+    changed = next((one.seq for one in reversed(events) if isinstance(one, (SummaryRecorded, SummaryRevoked))), 0)
     for one in reversed(events):
         match one:
             case SummaryRequested():
@@ -57,8 +63,8 @@ def state_of(events: Sequence[ConversationEvent]) -> SummaryState:
             case SummaryRecorded():
                 recorded = True
                 if revoked_from is None or one.to_seq < revoked_from:
-                    return SummaryState(events[-1].seq, one, requested)
-    return SummaryState(events[-1].seq if events else 0, None, requested)
+                    return SummaryState(seq, one, requested, changed)
+    return SummaryState(seq, None, requested, changed)
 
 
 def recorded_in(events: Sequence[ConversationEvent], to_seq: int) -> SummaryRecorded | None:

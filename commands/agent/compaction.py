@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LEAST_READ = 500
+"""Tokens: a summariser that refuses a part of no more than this for its length is not asked with less."""
+
 
 async def budget_for(settings: Mapping[str, Any], surroundings: Surroundings) -> Budget:
     """Return the budget of a conversation with these settings."""
@@ -62,6 +65,7 @@ async def compact_once(
     budget. Who records or revokes a summary meanwhile wins: then it is judged anew. Raises as `compact` does.
     """
     conversations = surroundings.conversations
+    too_many: int | None = None
     while True:
         state, events = await revived(conversations.store, conversation_id)
         conversation = (await conversations.load(conversation_id)).conversation
@@ -79,6 +83,8 @@ async def compact_once(
         if refused_tokens is not None:
             budget = replace(budget, keep_recent=min(budget.keep_recent, refused_tokens // 4))
             most = min(most, refused_tokens // 2)
+        if too_many is not None:
+            most = min(most, too_many // 2)
         part = await asyncio.to_thread(
             cut,
             state.latest,
@@ -94,9 +100,12 @@ async def compact_once(
         spending = Spending()
         try:
             recorded = await _summary(conversation_id, surroundings, part, budget, summariser, most, spending)
-        except (ModelError, Refused):
+        except BaseException as error:
             await _report(surroundings, state, conversation_id, spending)
-            raise
+            if not _is_too_long(error) or most <= LEAST_READ:
+                raise
+            too_many = min(most, part.tokens)
+            continue
         if await _append(surroundings, state, recorded):
             logger.info("summarised up to event %d", part.to_seq, extra={"action": "conversation_compacted"})
             return part.to_seq
@@ -113,12 +122,14 @@ async def make_room(session: Session, surroundings: Surroundings, context: Model
     if turn is None or any(event.turn == turn.number for event in resumed):
         return None
     tokens, _ = context.size()
+    to_seq: int | None = None
     try:
         to_seq = await compact_once(session.conversation_id, surroundings, refused_tokens=tokens)
     except (ModelError, Refused) as error:
         logger.warning("a long conversation was not compacted: %s", error, extra={"action": "compaction_failed"})
-        return None
-    if to_seq is None:
+    if to_seq is None:  # perhaps one was made since the turn began
+        to_seq = (await summary_state(surroundings.conversations.store, session.conversation_id)).to_seq
+    if to_seq is None or to_seq <= (turn.summary_to_seq or 0):
         return None
     number, attempt = turn.number, turn.attempt
     return lambda c, now: c.resume_turn(number, attempt, now=now, summary_to_seq=to_seq)
@@ -171,6 +182,10 @@ async def _summary(
     return recorded
 
 
+def _is_too_long(error: BaseException) -> bool:
+    return isinstance(error, ModelError) and error.reason == "context_window"
+
+
 async def _report(surroundings: Surroundings, judged: SummaryState, conversation_id: UUID, spending: Spending) -> None:
     """Record what a summary used that came to nothing."""
     if spending.all:
@@ -192,7 +207,7 @@ async def _append(surroundings: Surroundings, judged: SummaryState, recorded: Co
             await store.append(stream, [record], seq)
         except StreamMoved:
             state = await summary_state(store, recorded.originator_id)
-            if state.latest != judged.latest and not isinstance(recorded, SummaryFailed):
+            if state.changed != judged.changed and not isinstance(recorded, SummaryFailed):
                 logger.info("another summary was first", extra={"action": "summary_superseded"})
                 return False
             seq = state.seq  # requests alone came between, which this answers

@@ -139,13 +139,17 @@ class ModelContext:
         """Begin anew where the open turn has another summary than what was read."""
         turn = self._session.conversation.turn
         number, to_seq = (turn.number, turn.summary_to_seq) if turn else (None, None)
-        if turn is None or (self._begun and to_seq == (self._summary.to_seq if self._summary else None)):
+        known = self._summary.to_seq if self._summary else None
+        if turn is None or (self._begun and (number, to_seq) == (self._turn, known)):
             self.leave_out = self.leave_out if number == self._turn else 0
             self._turn = number
             return
         summary = None
-        if to_seq is not None:
+        if to_seq is not None:  # also for one that seems known: it may have been revoked and made anew since
             summary = await recorded_summary(self._store, self._session.conversation_id, to_seq)
-        self._begun, self._turn, self.leave_out = True, number, 0
+        self._turn, self.leave_out = number, 0
+        if self._begun and (summary and summary.seq) == (self._summary and self._summary.seq):
+            return
+        self._begun = True
         self._summary, self._events, self._set = summary, [], None
         self._seq = first_needed(summary) - 1

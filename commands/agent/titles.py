@@ -85,13 +85,16 @@ async def name_conversation(conversation_id: UUID, surroundings: Surroundings) -
         return
     session = Session(conversations.store, conversations.clock, conversation, stored[-1].position)
     spending = Spending()
-    title = await _proposed(log, conversation.settings, surroundings, spending)
+    title: str | None = None
 
     def decide(current: Conversation, now: datetime) -> None:
         named = is_named(session.news)
         current.entitle(None if named else title, spending.of_model, now=now)
 
-    await session.append(decide)
+    try:
+        title = await _proposed(log, conversation.settings, surroundings, spending)
+    finally:  # broken off, it has no title, and yet a cost
+        await session.append(decide)
 
 
 def wished(settings: dict[str, Any], surroundings: Surroundings) -> bool:

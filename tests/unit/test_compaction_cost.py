@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from commands.agent.compaction import compact, compact_once
 from commands.agent.model import ModelError
+from commands.agent.titles import name_conversation
 from commands.summaries import summary_events, summary_state
+from domain.events import UsageReported
 from domain.summarising import Refused
 from domain.summary_events import SummaryFailed, SummaryRecorded
 from domain.usage import Usage
-from tests.support.agents import Office, says
+from tests.support.agents import Office, ScriptedModel, says
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from uuid import UUID
 
     from commands.agent.model import ModelReply, ModelRequest
@@ -75,3 +80,45 @@ async def test_c7_nothing_is_recorded_where_nothing_was_reported() -> None:
     with pytest.raises(ModelError):
         await compact(one, office.surroundings)
     assert await summary_events(office.store, one) == []
+
+
+class Hangs(ScriptedModel):
+    """A model that says what a request has used so far, and then nothing any more."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Any, None]:
+        self.requests.append(request)
+        async with self.asked:
+            self.asked.notify_all()
+        yield SPENT
+        await asyncio.Event().wait()
+
+
+async def test_c7_a_summary_that_is_broken_off_is_paid_for_as_far_as_it_was_told() -> None:
+    office = Office()
+    one = await long_conversation(office)
+    hangs = Hangs()
+    compacting = asyncio.create_task(compact(one, replace(office.surroundings, model=hangs)))
+    await hangs.was_asked(1)
+    await asyncio.sleep(0)  # for what it says after the request
+    compacting.cancel()
+    await asyncio.wait([compacting])
+    assert compacting.cancelled()
+    (failed,) = await summary_events(office.store, one)
+    assert isinstance(failed, SummaryFailed)
+    assert failed.usage == [SPENT]
+
+
+async def test_c7_a_title_that_is_broken_off_is_paid_for_as_far_as_it_was_told() -> None:
+    office = Office()
+    one = await office.start("How do I get to Rome?")
+    await (await office.runner(one)).run()
+    hangs = Hangs()
+    naming = asyncio.create_task(name_conversation(one, replace(office.surroundings, model=hangs)))
+    await hangs.was_asked(1)
+    await asyncio.sleep(0)
+    naming.cancel()
+    await asyncio.wait([naming])
+    assert naming.cancelled()
+    reported = (await office.log(one))[-1]
+    assert isinstance(reported, UsageReported)
+    assert (reported.purpose, reported.usage) == ("title", [SPENT])

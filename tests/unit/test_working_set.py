@@ -192,6 +192,26 @@ def test_images_and_other_parts_of_messages_and_results_pass_through() -> None:
     assert seen(*OPEN_TURN, said(""), called(), result)[-1]["content"] == passed
 
 
+def test_c5_of_a_big_result_in_parts_so_much_text_is_shown_in_all_and_every_image() -> None:
+    content = [text_part("a" * 60), IMAGE, text_part("b" * 60), text_part("c" * 60)]
+    result = Fact(got().type, {"tool_call_id": "c1", "status": "ok", "content": content})
+    log = history(*OPEN_TURN, said(""), called(), result)
+    shown = working_set(log, system_prompt=None, model="demo", result_bytes=100)[-1]
+    first, image, second = shown["content"]
+    assert (shown["tool_call_id"], first["text"], image["type"]) == ("c1", "a" * 60, "image_url")
+    assert second["text"].startswith("b" * 40 + "\n[Cut off here: 180 bytes in all. Call the tool again")
+    whole = working_set(log, system_prompt=None, model="demo", result_bytes=180)[-1]
+    assert [part.get("text") for part in whole["content"]] == ["a" * 60, None, "b" * 60, "c" * 60]
+
+
+@pytest.mark.parametrize("model", ["gemini/gemini-3-pro", "openai/gpt-5"])
+def test_what_is_opaque_of_a_call_goes_back_to_its_own_model_family_only(model: str) -> None:
+    opaque = {"thought_signature": "s"}
+    log = (*OPEN_TURN, said("", model="gemini/gemini-2.5-flash"), called(provider_data=opaque), got())
+    call = seen(*log, model=model)[1]["tool_calls"][0]
+    assert call.get("provider_specific_fields") == (opaque if model.startswith("gemini") else None)
+
+
 @pytest.mark.parametrize(
     ("model", "back"),
     [("anthropic/claude-opus-4-1", True), ("openai/gpt-5", False), ("bedrock/claude-sonnet-4-5", False)],
