@@ -88,13 +88,19 @@ class WorkingSet:
                     self._end(event)
         return self
 
-    def messages(self, *, leave_out: int = 0) -> list[ProviderMessage]:
+    @property
+    def unanswered(self) -> list[str]:
+        """The calls of the newest reply that have no result yet."""
+        return [call for call in self._calls if call not in self._results]
+
+    def messages(self, *, leave_out: int = 0, unanswered: bool = False) -> list[ProviderMessage]:
         """Return the messages of a request that sees all that was folded; raises `UnansweredCall`.
 
         With `leave_out` 1 they say of the results of the open turn's batches only how large they are, but for those of
-        the newest batch; with 2 of all.
+        the newest batch; with 2 of all. With `unanswered` calls may lack their results: such messages are sent nowhere.
         """
-        self._require_results()
+        if not unanswered:
+            self._require_results()
         placed, batch = self._placed, self._batch()
         if leave_out:
             placed = [*placed[: self._turn_at], *map(left_out, placed[self._turn_at :])]
@@ -145,8 +151,8 @@ class WorkingSet:
         self._reply, self._calls, self._results = None, {}, {}
 
     def _require_results(self) -> None:
-        if open_calls := self._calls.keys() - self._results.keys():
-            raise UnansweredCall(f"no result yet: {', '.join(sorted(open_calls))}")
+        if self.unanswered:
+            raise UnansweredCall(f"no result yet: {', '.join(sorted(self.unanswered))}")
 
     def _batch(self) -> list[ProviderMessage]:
         """Render the newest reply, and every call of it followed by its result."""

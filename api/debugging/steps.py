@@ -1,0 +1,98 @@
+"""A conversation event by event: what each changed, and what the log then owed."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from api.debugging.moment import Fold, Json, beginning, state_at
+from api.debugging.patch import json_patch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from api.debugging.history import History
+    from projections.event import Event
+
+
+class Step(BaseModel):
+    """An event, and what it made of the conversation.
+
+    `patch` (RFC 6902) leads from the state before to the state after it; `owes` is what the log owed at the event's own
+    time; `messages` are the rows that people see, as far as the event made or changed them.
+    """
+
+    seq: int
+    event_id: UUID
+    type: str
+    occurred_at: datetime
+    data: Json
+    patch: list[Json]
+    owes: list[Json]
+    messages: list[Json]
+
+
+class Difference(BaseModel):
+    """The patch (RFC 6902) that leads from the state at one seq to that at another: the steps between them, in one."""
+
+    conversation_id: UUID
+    from_seq: int
+    to_seq: int
+    patch: list[Json]
+
+
+class Steps:
+    """Steps through a conversation, one page after the other, folding each event once."""
+
+    def __init__(self, history: History, fold: Fold, seq: int) -> None:
+        self._history, self._fold, self._seq = history, fold, seq
+        self._state = fold.state
+
+    @classmethod
+    async def after(cls, history: History, seq: int) -> Steps:
+        """Stand after an event (0: before the first); raises `ConversationNotFound`."""
+        events = await history.window(seq)
+        fold = Fold(await beginning(history, events))
+        await asyncio.to_thread(lambda: [fold.take(event) for event in events])
+        return cls(history, fold, fold.conversation.version)
+
+    async def next(self, limit: int | None = None) -> list[Step]:
+        """Go on by so many events, or by a page; at the end of the log there are none."""
+        events = await self._history.page(self._seq, limit)
+        steps = await asyncio.to_thread(lambda: [self._step(event) for event in events])
+        self._seq += len(steps)
+        return steps
+
+    async def all(self) -> AsyncIterator[Step]:
+        """Go on to the end of the log."""
+        while steps := await self.next():
+            for step in steps:
+                yield step
+
+    def _step(self, event: Event) -> Step:
+        changed = self._fold.take(event)
+        before, self._state = self._state, self._fold.state
+        return Step(
+            seq=event.seq,
+            event_id=event.event_id,
+            type=event.type,
+            occurred_at=event.occurred_at,
+            data=event.data,
+            patch=json_patch(before, self._state),
+            owes=self._fold.owes(event.occurred_at),
+            messages=changed,
+        )
+
+
+async def difference(history: History, from_seq: int, to_seq: int) -> Difference:
+    """Return the patch between two states, in either direction.
+
+    Raises `ConversationNotFound`, and `InvalidInput` for a seq that the log has not reached.
+    """
+    before, after = await state_at(history, from_seq), await state_at(history, to_seq)
+    patch = await asyncio.to_thread(json_patch, before, after)
+    return Difference(conversation_id=history.conversation_id, from_seq=from_seq, to_seq=to_seq, patch=patch)
