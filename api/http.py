@@ -24,6 +24,7 @@ from api.routes import (
     rebuilds,
     summaries,
     tool_calls,
+    trace,
     usage,
 )
 from api.routing import RouteTable
@@ -42,6 +43,7 @@ ROUTES: tuple[Route, ...] = (
     *events.ROUTES,
     *summaries.ROUTES,
     *usage.ROUTES,
+    *trace.ROUTES,
     *operations.ROUTES,
     *rebuilds.ROUTES,
     *health.ROUTES,

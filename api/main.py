@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from api.cli import chat, config, events, keys, pausing, projections, rebuild, retry, serve, verify
+from api.cli import chat, config, events, keys, pausing, projections, rebuild, retry, serve, trace, verify
 from api.cli.failures import WRONG_USAGE, explain
 from api.cli.job import Job
 
@@ -27,6 +27,7 @@ for command in (
     serve.serve,
     chat.chat,
     events.events,
+    trace.trace,
     projections.projections,
     pausing.pause,
     pausing.resume,

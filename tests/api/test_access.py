@@ -22,6 +22,7 @@ async def call(api: Api, route: Route, conversation: str, **arguments: Any) -> A
         route.path.replace("{conversation_id}", conversation)
         .replace("{tool_call_id}", "call_1")
         .replace("{name}", "usage")
+        .replace("{event_id}", "1")
     )
     body = valid_body(route) if route.body else None
     return await api(route.method, path, json=body, **arguments)

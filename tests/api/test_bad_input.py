@@ -38,6 +38,7 @@ async def call(api: Api, route: Route, conversation: str, **arguments: Any) -> A
         .replace("{tool_call_id}", "call_1")
         .replace("{name}", "usage")
         .replace("{to_seq}", "4")
+        .replace("{event_id}", "1")
     )
     return await api(route.method, path, by="admin", **arguments)
 

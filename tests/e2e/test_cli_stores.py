@@ -23,6 +23,7 @@ COMMANDS = tuple(
         "serve",
         "chat",
         "events",
+        "trace",
         "projections",
         "pause",
         "resume",

@@ -77,6 +77,7 @@ class RandomConversation:
         self._conversation = Conversation.at(UUID(int=chance.getrandbits(128), version=4))
         self._now = NOW + timedelta(seconds=chance.randrange(10_000))
         self._log: list[StoredEvent] = []
+        self._ids: dict[UUID | None, UUID] = {}
 
     def live(self, steps: int) -> list[StoredEvent]:
         """Let so many things happen; return the log."""
@@ -100,7 +101,9 @@ class RandomConversation:
         if self._chance.random() < 0.5:
             mark = CommandMark(self._uuid(), "hash", {"said": 1})
         for event in decided:
-            event = event.model_copy(update={"event_id": self._uuid()})
+            self._ids[event.event_id] = self._uuid()
+            named = ("event_id", "causation_id", "correlation_id")
+            event = event.model_copy(update={name: self._ids.get(getattr(event, name)) for name in named})
             new = encode(event, mark)
             stream = stream_of(event.originator_id)
             self._log.append(StoredEvent(stream, event.seq, event.seq, new.event_id, new.type, new.data, new.metadata))

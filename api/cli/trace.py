@@ -1,0 +1,104 @@
+"""`trace`: why an event came about, and what came of it."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from api.cli.failures import CommandFailed
+from api.cli.job import Job
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from api.debugging.trace import Trace, TraceEvent
+    from infra.settings import Settings
+
+MOST_CHARACTERS = 100
+"""Of what an event says; `events` shows it all."""
+
+Conversation = Annotated[UUID, typer.Argument(help="The conversation's id.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="The trace as JSON, with every time.")]
+
+
+Event = Annotated[
+    str, typer.Argument(metavar="EVENT_ID|SEQ", help="The event's id, or its number.", show_default=False)
+]
+
+
+def trace(conversation: Conversation, event: Event, as_json: AsJson = False) -> Job:
+    """Show the causes of an event up to the user's message, and its effects down to the turn's end.
+
+    Each event says after what wait it came: for a worker (wake), the model,
+    a tool, a person. The path that took longest is marked by a star.
+    """
+    from api.debugging.turns import event_named
+
+    try:
+        wanted = event_named(event)
+    except ValueError:
+        raise typer.BadParameter("an event is named by its id or its number", param_hint="EVENT_ID|SEQ") from None
+    return Job(partial(_trace, conversation_id=conversation, wanted=wanted, as_json=as_json))
+
+
+async def _trace(settings: Settings, *, conversation_id: UUID, wanted: UUID | int, as_json: bool) -> int:
+    from api.answers import json_bytes
+    from api.app import opened_stores
+    from api.debugging.trace import trace as trace_event
+    from api.debugging.turns import turns_around
+    from projections.event import Event as LoggedEvent
+
+    async with opened_stores(settings) as stores:
+        stored = await turns_around(stores.event_store, conversation_id, wanted)
+    found = trace_event([LoggedEvent(event, conversation_id) for event in stored], wanted)
+    if found is None:
+        raise CommandFailed(f"conversation {conversation_id} has no event {wanted}; `rejoinder events` lists them")
+    if as_json:
+        sys.stdout.buffer.write(json_bytes(found) + b"\n")
+    else:
+        _draw(found)
+    return 0
+
+
+def _draw(found: Trace) -> None:
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 500)
+    forest = Tree("", hide_root=True)
+    drawn: dict[int | None, Tree] = {None: forest}
+    for event in found.events:
+        drawn[event.seq] = drawn[event.parent].add(_line(event))
+    waits = " · ".join(f"{kind} {_ms(took)}" for kind, took in found.times.items())
+    console.print(forest)
+    console.print(Text(f"* the slowest path: {_ms(found.total_ms)}" + (f" = {waits}" if waits else ""), style="dim"))
+
+
+def _line(event: TraceEvent) -> Text:
+    from rich.text import Text
+
+    from api.cli.event_text import COLOURS
+    from api.cli.printable import shortened
+
+    asked = event.role == "event"
+    line = Text(overflow="ellipsis", no_wrap=True)
+    line.append("* " if event.slowest else "  ", style="bold red")
+    line.append(f"{event.seq} ", style="dim")
+    line.append(event.type, style="reverse" if asked else COLOURS.get(event.type, "dim"))
+    waits = ", ".join(f"{kind} {_ms(took)}" for kind, took in event.waits.items())
+    if event.parent is None:
+        waits = f"{event.occurred_at:%H:%M:%S}"
+    line.append(f" ({waits})" if waits else "", style="bold" if event.slowest else "dim")
+    line.append(f" {shortened(event.text, MOST_CHARACTERS)}" if event.text else "")
+    line.append("  <- this event" if asked else "", style="bold")
+    return line
+
+
+def _ms(took: float) -> str:
+    """Write a time as people read it."""
+    return f"{took:.1f} ms" if took < 10 else f"{took:,.0f} ms" if took < 10_000 else f"{took / 1000:,.1f} s"
