@@ -15,6 +15,7 @@ from api.reading import follow_positions
 from api.resources import RESOURCES
 from api.routes import (
     conversations,
+    debugging,
     documentation,
     events,
     health,
@@ -43,6 +44,7 @@ ROUTES: tuple[Route, ...] = (
     *events.ROUTES,
     *summaries.ROUTES,
     *usage.ROUTES,
+    *debugging.ROUTES,
     *trace.ROUTES,
     *operations.ROUTES,
     *rebuilds.ROUTES,

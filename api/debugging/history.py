@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
 from domain.errors import ConversationNotFound
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 PAGE = 250
 WINDOW = 1_000
 WINDOW_BYTES = 2 * 1024 * 1024
-"""Of JSON: so large is what is looked at of a conversation at a time, however long it is."""
+"""So much is looked at of a conversation at a time, however long it is: events, and bytes of their JSON."""
 
 
 class LogReader(Protocol):
@@ -72,8 +73,11 @@ class History:
         return newest[-1].seq
 
     async def page(self, after: int, limit: int | None = None) -> list[Event]:
-        """Return the first events after a seq, ascending; so many as are read at a time, or `limit`."""
-        return self._events(await self.log.read(self.stream, after=after, limit=limit or self._page, first=True))
+        """Return the first events after a seq, ascending: a page, or `limit`; fewer where they are large."""
+        stored = await self.log.read(self.stream, after=after, limit=limit or self._page, first=True)
+        sizes = accumulate(len(event.data) for event in stored)
+        large = next((i for i, size in enumerate(sizes, 1) if size > WINDOW_BYTES), len(stored))
+        return self._events(stored[:large])
 
     async def pages(self, after: int = 0, upto: int | None = None) -> AsyncIterator[list[Event]]:
         """Go through the events after a seq, up to one, ascending."""

@@ -137,22 +137,22 @@ async def moment(history: History, seq: int | None, *, default_model: str, at_le
     `InvalidInput` for a seq that the log has not reached.
     """
     last_seq = await history.last_seq()
-    events = await history.window(last_seq if seq is None else _reached(seq, last_seq), at_least)
+    events = await history.window(last_seq if seq is None else _reached(seq, last_seq, "at"), at_least)
     conversation = await beginning(history, events)
     summaries = await history.summaries(events[-1].position) if events else []
     return await asyncio.to_thread(_moment, conversation, events, summaries, last_seq, default_model)
 
 
-async def state_at(history: History, seq: int) -> Json:
-    """Return the aggregate's state right after an event; raises as `moment` does."""
-    events = await history.window(_reached(seq, await history.last_seq()))
+async def state_at(history: History, seq: int, *, field: str = "at") -> Json:
+    """Return the aggregate's state right after an event; raises as `moment` does, naming the field."""
+    events = await history.window(_reached(seq, await history.last_seq(), field))
     conversation = await beginning(history, events)
     return await asyncio.to_thread(lambda: dump(conversation.fold(event.decoded for event in events)))
 
 
-def _reached(seq: int, last_seq: int) -> int:
+def _reached(seq: int, last_seq: int, field: str) -> int:
     if seq > last_seq:
-        raise InvalidInput("seq", f"is beyond the newest event, {last_seq}")
+        raise InvalidInput(field, f"is beyond the newest event, {last_seq}")
     return seq
 
 

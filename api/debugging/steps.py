@@ -88,11 +88,13 @@ class Steps:
         )
 
 
-async def difference(history: History, from_seq: int, to_seq: int) -> Difference:
-    """Return the patch between two states, in either direction.
+async def difference(history: History, from_seq: int, to_seq: int | None) -> Difference:
+    """Return the patch between two states, in either direction; None is the newest.
 
     Raises `ConversationNotFound`, and `InvalidInput` for a seq that the log has not reached.
     """
-    before, after = await state_at(history, from_seq), await state_at(history, to_seq)
+    to_seq = await history.last_seq() if to_seq is None else to_seq
+    before = await state_at(history, from_seq, field="from")
+    after = await state_at(history, to_seq, field="to")
     patch = await asyncio.to_thread(json_patch, before, after)
     return Difference(conversation_id=history.conversation_id, from_seq=from_seq, to_seq=to_seq, patch=patch)

@@ -281,8 +281,6 @@ async def test_what_is_not_built_yet_is_absent(api: Api) -> None:
     for method, path in [
         ("POST", "/fork"),
         ("GET", "/model-calls"),
-        ("GET", "/state"),
-        ("GET", "/steps"),
         ("POST", "/what-if"),
     ]:
         assert (await api(method, conversation + path)).status == 404, path
