@@ -26,6 +26,7 @@ from infra.demo_model import MODEL as DEMO
 from infra.demo_model import DemoModel
 from infra.demo_tools import demo_tools
 from infra.embedded_postgres import embedded_postgres
+from infra.hook_loader import load_hooks
 from infra.keys import load_keys
 from infra.known_log import check_known_log
 from infra.leases import Leases
@@ -99,6 +100,7 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
     Raises what `opened_stores` raises, `KeysError`, `LoadError`, and `OSError` for an address that is taken.
     """
     keys = load_keys(settings.api_keys_file) if settings.api_keys_file else None
+    hooks = load_hooks(settings.hooks)
     toolset = load_tools(settings.tools, default=demo_tools(settings.data_dir))
     tasks: list[asyncio.Task[None]] = []
     async with AsyncExitStack() as stack:
@@ -136,6 +138,7 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
                 settings.approval_timeout_s,
                 settings.compaction_model,
                 models,
+                hooks,
             )
             agenda = PostgresAgenda(stores.database, lease_s=LEASE_S)
             worker = Worker(agenda, surroundings, concurrency=settings.worker_concurrency)
@@ -157,6 +160,7 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
                 live,
                 toolset,
                 stores.projections,
+                hooks,
             )
             hub = StreamHub(stores.event_store, conversations, feed, PostgresOwnedConversations(stores.database))
             app = build_app(resources, hub.routes())

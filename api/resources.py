@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from api.errors import NotFound
+from domain.hooks import NO_HOOKS
 from projections.catalog import PROJECTIONS
 
 if TYPE_CHECKING:
     from commands.conversations import Conversations
     from commands.ports import Partials
     from domain.event_store import EventStore
+    from domain.hooks import Hooks
     from domain.tools import Toolset
     from infra.database import Database
     from infra.keys import ApiKeys
@@ -33,6 +35,7 @@ class Resources:
     partials: Partials
     toolset: Toolset
     projections: tuple[Projection, ...] = PROJECTIONS
+    hooks: Hooks = NO_HOOKS
 
 
 RESOURCES: web.AppKey[Resources] = web.AppKey("resources")

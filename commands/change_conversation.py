@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from domain.conversation_settings import ConversationSettings
 from domain.errors import InvalidInput
+from domain.hooks import NO_HOOKS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from commands.context import CommandContext, Receipt
     from commands.conversations import Conversations
     from domain.conversation import Conversation
+    from domain.hooks import Hooks
     from domain.tools import Toolset
 
 
@@ -35,6 +37,8 @@ async def change_conversation(
     conversation_id: UUID,
     body: ChangeConversation,
     context: CommandContext,
+    *,
+    hooks: Hooks = NO_HOOKS,
 ) -> Receipt:
     """Apply the patch; raises `InvalidInput` where it names no setting, or those that result are not valid."""
     for name in body.settings or ():
@@ -44,7 +48,7 @@ async def change_conversation(
     def decide(conversation: Conversation, now: datetime) -> dict[str, Any]:
         settings, metadata = conversation.settings, conversation.metadata
         if "settings" in body.model_fields_set:
-            settings = checked_settings(merged(settings, body.settings), toolset)
+            settings = checked_settings(merged(settings, body.settings), toolset, hooks)
         if "metadata" in body.model_fields_set:
             metadata = merged(metadata, body.metadata)
         title = body.title if "title" in body.model_fields_set else None
@@ -69,7 +73,7 @@ def merged(target: Any, patch: Any) -> Any:
     return result
 
 
-def checked_settings(settings: dict[str, Any], toolset: Toolset) -> dict[str, Any]:
+def checked_settings(settings: dict[str, Any], toolset: Toolset, hooks: Hooks = NO_HOOKS) -> dict[str, Any]:
     """Return the settings as they are stored: only what is given; raises `InvalidInput` naming what is wrong."""
     try:
         parsed = ConversationSettings.model_validate(settings, strict=True)
@@ -77,6 +81,7 @@ def checked_settings(settings: dict[str, Any], toolset: Toolset) -> dict[str, An
         first = error.errors(include_input=False, include_url=False)[0]
         raise InvalidInput(_path(first["loc"], settings), first["msg"]) from None
     toolset.select(parsed.tools)
+    hooks.check(parsed.hooks)
     return parsed.model_dump(mode="json", exclude_none=True)
 
 

@@ -15,12 +15,14 @@ from commands.session import Session
 from domain.conversation import Conversation
 from domain.conversation_settings import ConversationSettings
 from domain.errors import ConversationExists, ConversationNotFound
+from domain.hooks import NO_HOOKS
 from domain.wire import stream_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from commands.conversations import Conversations
+    from domain.hooks import Hooks
     from domain.tools import Toolset
 
 
@@ -37,11 +39,16 @@ class CreateConversation(BaseModel):
 
 
 async def create_conversation(
-    conversations: Conversations, toolset: Toolset, body: CreateConversation, context: CommandContext
+    conversations: Conversations,
+    toolset: Toolset,
+    body: CreateConversation,
+    context: CommandContext,
+    *,
+    hooks: Hooks = NO_HOOKS,
 ) -> Receipt:
     """Start a conversation; raises `ConversationExists` if the id is taken by anything but this very command."""
     conversation_id = body.id or uuid5(context.command_id, "conversation")
-    settings = checked_settings(body.settings.model_dump(mode="json", exclude_none=True), toolset)
+    settings = checked_settings(body.settings.model_dump(mode="json", exclude_none=True), toolset, hooks)
 
     def decide(conversation: Conversation, now: datetime) -> dict[str, Any]:
         if conversation.version:

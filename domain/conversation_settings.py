@@ -73,6 +73,7 @@ class ConversationSettings(BaseModel):
     model_params: ModelParams | None = None
     system_prompt: str | None = None
     tools: list[str] | None = None
+    hooks: list[str] | None = None
     when_busy: WhenBusy | None = None
     approval_timeout_s: float | None = Field(default=None, ge=0, le=10 * 365 * 86_400, allow_inf_nan=False)
     tool_timeout_s: float | None = Field(default=None, gt=0, le=86_400, allow_inf_nan=False)

@@ -21,9 +21,9 @@ TurnOutcome = Literal["completed", "failed", "cancelled"]
 Purpose = Literal["turn", "compaction", "title"]
 TurnFailure = Literal[
     "rate_limited", "context_window", "auth", "bad_request", "unavailable", "truncated",
-    "max_steps", "max_attempts", "halted", "budget",
+    "max_steps", "max_attempts", "halted", "hook_failed", "budget",
 ]  # fmt: skip
-"""Why a turn failed: the model's trouble, then the limits of the turn, a hook that stopped it, and its budget."""
+"""Why a turn failed: the model's trouble, its limits, a hook that stopped it or failed itself, and its budget."""
 
 
 class ConversationStarted(ConversationEvent):
@@ -180,13 +180,17 @@ class ToolResult(ConversationEvent):
 
 
 class TurnEnded(ConversationEvent):
-    """The one end of a turn; `reason` is a `TurnFailure` where it failed, a person's words where it was cancelled."""
+    """The one end of a turn; `reason` is a `TurnFailure` where it failed, a person's words where it was cancelled.
+
+    `detail` is what there is to say to people of a failure: which hook it was, and why.
+    """
 
     wire_type = "turn_ended"
 
     turn: int
     outcome: TurnOutcome
     reason: str | None = None
+    detail: str | None = None
     partial_text: str | None = None
     usage: list[Usage] | None = None
     compact: bool | None = None

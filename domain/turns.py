@@ -159,12 +159,13 @@ class TurnDecisions(UsageDecisions):
         reason: events.TurnFailure,
         *,
         now: datetime,
+        detail: str | None = None,
         usage: Sequence[Usage] | None = None,
         compact: bool = False,
     ) -> None:
         """End the turn without success; open calls get their error results in the same append."""
         open_turn = self._held(turn, attempt)
-        self._close("failed", reason, now=now, actor=open_turn.actor, usage=usage, compact=compact)
+        self._close("failed", reason, now=now, actor=open_turn.actor, detail=detail, usage=usage, compact=compact)
 
     def _held(self, turn: int, attempt: int) -> OpenTurn:
         if self.copying or self.turn is None or self.turn.number != turn or self.turn.attempt != attempt:
@@ -198,6 +199,7 @@ class TurnDecisions(UsageDecisions):
         *,
         now: datetime,
         actor: Actor,
+        detail: str | None = None,
         partial_text: str | None = None,
         usage: Sequence[Usage] | None = None,
         compact: bool = False,
@@ -219,6 +221,7 @@ class TurnDecisions(UsageDecisions):
             turn=self.turn.number,
             outcome=outcome,
             reason=truncated(reason, _REASON_BYTES) if reason else None,
+            detail=truncated(detail, _REASON_BYTES) if detail else None,
             partial_text=truncated(partial_text, CONTENT_BYTES) if partial_text else None,
             usage=list(usage) if usage else None,
             compact=compact or None,

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from commands.agent.model import Delta, ModelReply, ToolRequest
+from domain.hook_context import is_context
 from domain.parts import text_part
 from domain.summarising import INSTRUCTIONS
 from domain.titles import person_to_be_named
@@ -91,6 +92,8 @@ def answer(messages: Sequence[Mapping[str, Any]], offered: set[str | None]) -> t
     said: list[str] = []
     calls: list[tuple[str, Any]] = []
     for message in messages[last + 1 :]:
+        if is_context(message):
+            continue
         text = _text(message).strip()
         if message.get("role") == "tool":
             name = names.get(str(message.get("tool_call_id")), "The tool")

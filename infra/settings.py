@@ -21,7 +21,7 @@ POSTGRES = "postgres"
 """The event store in the database."""
 
 NOT_YET = (
-    "audit", "audit_ttl_s", "hooks",
+    "audit", "audit_ttl_s",
 )  # fmt: skip
 """What later versions know: whoever sets one must not believe that it works."""
 
@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     model_api_base: str | None = None
     model_api_key: SecretStr | None = None
     tools: Names = ()
+    hooks: Names = ()
     projections: Names = ()
     projection_upgrade: Literal["auto", "refuse", "ignore"] = "auto"
     api_keys_file: Path | None = None
@@ -62,7 +63,7 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
 
-    @field_validator("tools", "projections", "cors_origins", mode="before")
+    @field_validator("tools", "hooks", "projections", "cors_origins", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part for item in value.split(",") if (part := item.strip())) if isinstance(value, str) else value

@@ -150,6 +150,8 @@ def _turn_ended(rows: Rows, event: Event) -> None:
         "text": "The turn failed." if failed else "The turn was cancelled.",
         "reason": data.get("reason"),
     }
+    if data.get("detail"):
+        content["detail"] = data["detail"]
     kind = "error" if failed else "notification"
     rows.put(_row(event, index, "system", kind, content, status=data["outcome"]))
 

@@ -96,7 +96,7 @@ class ConversationItem(BaseModel):
 async def create(request: web.Request, body: CreateConversation, context: CommandContext) -> web.Response:
     """Start a conversation, with its first message if one is given."""
     have = resources(request)
-    receipt = await create_conversation(have.conversations, have.toolset, body, context)
+    receipt = await create_conversation(have.conversations, have.toolset, body, context, hooks=have.hooks)
     return accepted(receipt, 201, {hdrs.LOCATION: f"{CONVERSATIONS}/{receipt.conversation_id}"})
 
 
@@ -126,8 +126,9 @@ async def get(request: web.Request, asked: Freshness, scope: Scope) -> web.Respo
 async def change(request: web.Request, body: ChangeConversation, context: CommandContext) -> web.Response:
     """Change title, settings and metadata by a JSON merge patch; settings act from the next turn."""
     have = resources(request)
+    conversation_id = conversation_id_of(request)
     return accepted(
-        await change_conversation(have.conversations, have.toolset, conversation_id_of(request), body, context)
+        await change_conversation(have.conversations, have.toolset, conversation_id, body, context, hooks=have.hooks)
     )
 
 

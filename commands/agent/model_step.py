@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from commands.agent.compaction import budget_for, make_room
+from commands.agent.hook_run import HookRun, HookStopped
 from commands.agent.live import LiveAt
 from commands.agent.model import ModelError, ModelRequest
 from commands.agent.model_call import call_model
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from domain.conversation_state import OpenTurn
     from domain.decisions import ProposedCall
     from domain.events import TurnFailure
+    from domain.hook_context import ProviderMessage
     from domain.usage import Usage
 
 
@@ -44,20 +46,35 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
     model = settings.get("model") or surroundings.default_model
     budget = await budget_for(settings, surroundings)
     context.result_bytes = budget.result_bytes
-    context_seq = await context.refresh()
-    await context.prepare(system_prompt=settings.get("system_prompt"), model=model)
+    system_prompt = settings.get("system_prompt")
+
+    async def newest() -> int:
+        seq = await context.refresh()
+        await context.prepare(system_prompt=system_prompt, model=model)
+        return seq
+
+    async def seen_by_hooks() -> list[ProviderMessage]:
+        await newest()
+        return context.messages(system_prompt=system_prompt, model=model)
+
+    hooks = HookRun(session, surroundings, context, turn)
+    try:
+        injected = await hooks.before(model, seen_by_hooks)
+    except HookStopped as stopped:
+        return _failing(number, attempt, stopped.reason, detail=stopped.detail, compact=context.exceeded)
+    context_seq = await newest()  # after the hooks: what has come while they ran is for the model to see too
     at = LiveAt(session.conversation_id, number, step, attempt, 1)
 
     def request_for(name: str) -> ModelRequest:
-        messages = context.messages(system_prompt=settings.get("system_prompt"), model=name)
+        messages = [*context.messages(system_prompt=system_prompt, model=name), *(one.message for one in injected)]
         return ModelRequest(name, messages, tools.definitions(), settings.get("model_params") or {})
 
     def show(delta: Delta) -> None:
         surroundings.live.publish(at, delta.kind, delta.text)
 
-    def begin_again(try_: int) -> None:
+    def begin_again(_: int) -> None:  # its own number: after a cure the tries of a call begin anew
         nonlocal at
-        at = at._replace(try_=try_)
+        at = at._replace(try_=at.try_ + 1)
         surroundings.live.restart(at)
 
     while True:
@@ -83,6 +100,10 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
         else:
             break
     context.exceeded = exceeds(budget, *context.size(plus=_tokens_of(reply)))
+    try:
+        await hooks.after(reply)
+    except HookStopped as stopped:
+        return _failing(number, attempt, stopped.reason, spending.all, detail=stopped.detail, compact=context.exceeded)
     timeout_s = settings.get("approval_timeout_s", surroundings.approval_timeout_s)
     proposed = propose(reply.tool_requests, tools, approval_timeout_s=timeout_s)
     recorded = replace(_reply(reply, step, context_seq, proposed, spending), compact=context.exceeded)
@@ -112,10 +133,16 @@ def _and_reports(decided: Decide, turn: OpenTurn, usage: Sequence[Usage]) -> Dec
 
 
 def _failing(
-    turn: int, attempt: int, reason: TurnFailure, usage: Sequence[Usage] | None = None, *, compact: bool
+    turn: int,
+    attempt: int,
+    reason: TurnFailure,
+    usage: Sequence[Usage] | None = None,
+    *,
+    detail: str | None = None,
+    compact: bool,
 ) -> Decide:
     return lambda conversation, now: conversation.fail_turn(
-        turn, attempt, reason, now=now, usage=usage, compact=compact
+        turn, attempt, reason, now=now, detail=detail, usage=usage, compact=compact
     )
 
 

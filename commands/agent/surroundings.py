@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from commands.agent.contexts import ModelContexts
+from domain.hooks import NO_HOOKS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from commands.agent.model import Model
     from commands.conversations import Conversations
     from domain.conversation import Conversation
+    from domain.hooks import Hooks
     from domain.scope import Actor, Scope
     from domain.tools import Toolset
 
@@ -54,6 +56,7 @@ class Surroundings:
     compaction_model: str | None = None
     """What summarises where a conversation names no other; None: its own model."""
     windows: Windows | None = None
+    hooks: Hooks = NO_HOOKS
     contexts: ModelContexts = field(init=False)
 
     def __post_init__(self) -> None:

@@ -27,6 +27,7 @@ from domain import events
 from domain.conversation import Conversation
 from domain.conversation_settings import ConversationSettings
 from domain.event_store import STREAM_DELETED
+from domain.hooks import NO_HOOKS, Hooks
 from domain.owes import AwaitInput, owes
 from domain.parts import text_part
 from domain.scope import LOCAL, Scope
@@ -290,13 +291,14 @@ class Office:
     model: ScriptedModel = field(default_factory=ScriptedModel)
     live: Live = field(default_factory=Live)
     woken: list[UUID] = field(default_factory=list)
+    hooks: Hooks = NO_HOOKS
 
     def __post_init__(self) -> None:
         self.agenda = MemoryAgenda(self.store, self.clock)
         self.conversations = Conversations(self.store, self.clock, self, self)
         self.toolset = Toolset(self.tools)
         self.surroundings = Surroundings(
-            self.conversations, self.model, self.toolset, self.live, self, "scripted", approval_timeout_s=3600
+            self.conversations, self.model, self.toolset, self.live, self, "scripted", 3600, hooks=self.hooks
         )
 
     async def find(self, conversation_id: UUID, command_id: UUID, *, up_to_position: int) -> KnownCommand | None:
@@ -319,7 +321,7 @@ class Office:
     async def start(self, *texts: str, **settings: Any) -> UUID:
         """Begin a conversation with these messages."""
         body = CreateConversation(settings=ConversationSettings(**settings))
-        made = await create_conversation(self.conversations, self.toolset, body, _context())
+        made = await create_conversation(self.conversations, self.toolset, body, _context(), hooks=self.hooks)
         for text in texts:
             await self.say(made.conversation_id, text)
         return made.conversation_id

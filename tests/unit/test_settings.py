@@ -29,6 +29,7 @@ def test_the_defaults_are_those_that_are_documented() -> None:
         "REJOINDER_MODEL_API_BASE": None,
         "REJOINDER_MODEL_API_KEY": None,
         "REJOINDER_TOOLS": [],
+        "REJOINDER_HOOKS": [],
         "REJOINDER_PROJECTIONS": [],
         "REJOINDER_PROJECTION_UPGRADE": "auto",
         "REJOINDER_API_KEYS_FILE": None,
