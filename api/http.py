@@ -18,6 +18,7 @@ from api.routes import (
     debugging,
     documentation,
     events,
+    fork,
     health,
     messages,
     operations,
@@ -27,6 +28,7 @@ from api.routes import (
     tool_calls,
     trace,
     usage,
+    what_if,
 )
 from api.routing import RouteTable
 from api.telemetry import TELEMETRY, Telemetry
@@ -42,10 +44,12 @@ ROUTES: tuple[Route, ...] = (
     *messages.ROUTES,
     *tool_calls.ROUTES,
     *events.ROUTES,
+    *fork.ROUTES,
     *summaries.ROUTES,
     *usage.ROUTES,
     *debugging.ROUTES,
     *trace.ROUTES,
+    *what_if.ROUTES,
     *operations.ROUTES,
     *rebuilds.ROUTES,
     *health.ROUTES,

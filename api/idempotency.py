@@ -10,6 +10,7 @@ from api.auth import scope_of
 from api.errors import FieldError, InvalidRequest
 from commands.context import CommandContext
 from commands.create_conversation import CreateConversation
+from commands.fork import Fork
 from commands.send_message import SendMessage
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def command_context(request: web.Request, body: GivenBody[Any]) -> CommandContex
 
 def _message_id(body: object) -> str | None:
     """Return the id of the message that the command sends, perhaps as a part of it."""
-    sent = body.message if isinstance(body, CreateConversation) else body
+    sent = body.message if isinstance(body, (CreateConversation, Fork)) else body
     return sent.message_id if isinstance(sent, SendMessage) else None
 
 

@@ -73,6 +73,13 @@ class Conversations:
         conversation, newest = await self._load(conversation_id)
         return Session(self.store, self.clock, conversation, newest[-1].position, newest)
 
+    async def load_until(self, conversation_id: UUID, seq: int) -> tuple[Conversation, list[StoredEvent]]:
+        """Return the conversation as it was after its event `seq`, and the newest events by then, as `load` reads them.
+
+        Raises `ConversationNotFound`.
+        """
+        return await self._load(conversation_id, seq + 1)
+
     async def execute(
         self,
         conversation_id: UUID,
@@ -121,10 +128,10 @@ class Conversations:
             return None
         return await self._receipts.find(conversation_id, context.command_id, up_to_position=newest[0].position)
 
-    async def _load(self, conversation_id: UUID) -> tuple[Conversation, list[StoredEvent]]:
+    async def _load(self, conversation_id: UUID, before: int | None = None) -> tuple[Conversation, list[StoredEvent]]:
         """Return the conversation and its newest events: those since its newest turn began, and what came along."""
         stream = stream_of(conversation_id)
-        events = await self.store.read(stream, limit=PAGE)
+        events = await self.store.read(stream, before=before, limit=PAGE)
         while (turn := _newest_turn(events)) is None and events and events[0].seq > 1:
             events = await self.store.read(stream, before=events[0].seq, limit=max(PAGE, 2 * len(events))) + events
         if not events:

@@ -69,6 +69,15 @@ class Conversation(TurnDecisions):
             metadata=metadata,
         )
 
+    def complete_fork(self, *, now: datetime, actor: Actor) -> None:
+        """Say that the copies are whole: from here on the fork owes what is open in it, and takes commands.
+
+        Raises `ConversationExists` if that was said before.
+        """
+        if not self.copying:
+            raise ConversationExists("the fork is whole already")
+        self._trigger(events.ForkCompleted, now=now, actor=actor)
+
     def change(
         self, *, title: str | None, settings: dict[str, Any], metadata: dict[str, Any], now: datetime, actor: Actor
     ) -> None:

@@ -27,6 +27,10 @@ class ConversationIncomplete(DomainError):
     """The conversation is a fork whose copy is not whole yet; try again shortly."""
 
 
+class CutsTurn(DomainError):
+    """A fork would end in the middle of a turn; fork where none runs."""
+
+
 class ConversationBusy(DomainError):
     """The message asked to be refused while the agent is busy; send it again later or with another `when_busy`."""
 

@@ -279,8 +279,6 @@ async def test_what_is_not_built_yet_is_absent(api: Api) -> None:
     conversation = await api.new_conversation()
 
     for method, path in [
-        ("POST", "/fork"),
         ("GET", "/model-calls"),
-        ("POST", "/what-if"),
     ]:
         assert (await api(method, conversation + path)).status == 404, path
