@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import hdrs, web
 from psycopg import InterfaceError, OperationalError
-from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 from pydantic_core import to_json
 
 from api.correlation import request_id
@@ -65,6 +64,7 @@ KINDS: dict[type[BaseException], Kind] = {
     errors.ConversationExists: Kind("exists", 409, "The id is taken"),
     errors.ConversationEnded: Kind("ended", 409, "The conversation has ended"),
     errors.ConversationIncomplete: Kind("incomplete", 409, "The fork is not complete yet"),
+    errors.CutsTurn: Kind("cuts-turn", 409, "A fork begins between turns"),
     errors.ConversationBusy: Kind("busy", 409, "The agent is busy"),
     errors.StaleResolution: Kind("stale", 409, "Nothing waits for this answer"),
     errors.InvalidInput: Kind("invalid", 422, "The request does not fit"),
@@ -98,9 +98,6 @@ KINDS: dict[type[BaseException], Kind] = {
     DatabaseUnavailable: _OUTAGE,
     OperationalError: _OUTAGE,
     InterfaceError: _OUTAGE,
-    PoolTimeout: _OUTAGE,
-    PoolClosed: _OUTAGE,
-    TooManyRequests: _OUTAGE,
 }
 
 

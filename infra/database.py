@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import select
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Self
 
 from psycopg import AsyncConnection, Error, Notify, OperationalError, sql
 from psycopg.conninfo import make_conninfo
-from psycopg_pool import AsyncConnectionPool
 
 from infra.cancellations import cancellations
 from infra.hanging_up import hung_up_after
+from infra.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OLDEST_SERVER = 140000
-CONNECT_TIMEOUT_S = 10
+CONNECT_TIMEOUT_S = 5
 IDLE_IN_TRANSACTION_TIMEOUT_S = 5
 """A process that is stopped inside a transaction holds its locks no longer than this."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
@@ -46,7 +45,8 @@ class DatabaseRefused(Exception):
 class Database:
     """A PostgreSQL database, from ``async with`` on: autocommit connections that work through a transaction pooler.
 
-    Only `listen` needs a connection to the server itself. `wait_s` is how long `connection` waits for one.
+    Only `listen` needs a connection to the server itself. `wait_s` is how long `connection` waits for one, also when an
+    outage begins; in one that has lasted for longer it waits a second.
     """
 
     def __init__(
@@ -67,24 +67,11 @@ class Database:
             keepalives_count=3,
             tcp_user_timeout=25_000,  # ms; keepalives say nothing while something that was sent waits for its answer
         )
-        self._pool = AsyncConnectionPool(
-            self._dsn,
-            kwargs={"autocommit": True},
-            min_size=1,
-            max_size=max_connections,
-            timeout=wait_s,
-            # its pauses double for ever: begin anew, so that nobody waits for as long as an outage has lasted
-            reconnect_timeout=LONGEST_PAUSE_S,
-            reconnect_failed=AsyncConnectionPool.check,
-            configure=_configure,
-            check=_discard_dead,
-            open=False,
-            name=application_name,
-        )
+        self._pool = Pool(self._connect, size=max_connections, wait_s=wait_s)
 
     async def __aenter__(self) -> Self:
         """Connect. Raises `DatabaseUnavailable`, or `DatabaseRefused` for a server that is too old."""
-        async with await self.connect():
+        with _connection_errors():
             await self._pool.open()
         return self
 
@@ -100,8 +87,8 @@ class Database:
         """
         with _connection_errors():
             cancelled = cancellations()
-            async with self._pool.connection() as connection:
-                if cancellations() > cancelled:  # Python 3.11 forgets one that meets the pool's answer
+            async with self._pool.lent() as connection:
+                if cancellations() > cancelled:  # Python 3.11 forgets one that meets what it waits for
                     raise asyncio.CancelledError
                 with hung_up_after(connection, longest_s):
                     yield connection
@@ -112,13 +99,7 @@ class Database:
         Nobody watches over it: see `hung_up_after`.
         """
         with _connection_errors():
-            connection = await AsyncConnection.connect(self._dsn, autocommit=True)
-            try:
-                await _configure(connection)
-            except BaseException:  # a cancellation too: nobody else could close it
-                await connection.close()
-                raise
-            return connection
+            return await self._connect()
 
     async def listen(self, channels: Sequence[str]) -> AsyncGenerator[Notify | None, None]:
         """Yield notifications for ever, and None each time that listening has begun, at first and after every loss.
@@ -138,6 +119,15 @@ class Database:
             await asyncio.sleep(pause * random.uniform(0.5, 1))
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
+    async def _connect(self) -> AsyncConnection:
+        connection = await AsyncConnection.connect(self._dsn, autocommit=True)
+        try:
+            await _configure(connection)
+        except BaseException:  # a cancellation too: nobody else could close it
+            await connection.close()
+            raise
+        return connection
+
     async def _listen_once(self, channels: Sequence[str]) -> AsyncGenerator[Notify | None, None]:
         with _connection_errors():
             async with await self.connect() as connection:
@@ -156,7 +146,6 @@ class Database:
 async def _configure(connection: AsyncConnection) -> None:
     found = connection.info.server_version
     if found < OLDEST_SERVER:
-        await connection.close()
         raise DatabaseRefused(f"the database runs PostgreSQL {found // 10000}: Rejoinder needs 14 or later")
     # a statement, not a start-up option, because poolers refuse those
     with hung_up_after(connection, CONNECT_TIMEOUT_S):
@@ -168,15 +157,6 @@ async def _configure(connection: AsyncConnection) -> None:
     if row is None or row[1] != connection.info.backend_pid:
         # a transaction pooler answers for the server: what is prepared here may be executed on another connection
         connection.prepare_threshold = None
-
-
-async def _discard_dead(connection: AsyncConnection) -> None:
-    """Ask the server only where there is a sign: an idle connection has nothing to read but its own end."""
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    if poll.poll(0):
-        with hung_up_after(connection, PONG_WITHIN_S):
-            await AsyncConnectionPool.check_connection(connection)
 
 
 def first_line(error: Exception) -> str:

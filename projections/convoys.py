@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 LOOK_EVERY_S = 1.0
 """How often a paused projection is looked at."""
 TRIES = 3

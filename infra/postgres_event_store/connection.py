@@ -8,11 +8,11 @@ import random
 from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
-from psycopg_pool import PoolClosed
 
 from domain.event_store import StoreError
 from infra.database import DatabaseUnavailable, first_line
 from infra.hanging_up import hung_up_after
+from infra.pool import PoolClosed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

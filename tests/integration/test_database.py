@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 
 from infra import database as database_module
 from infra.clock import Clock
@@ -85,32 +86,77 @@ async def test_a_rule_of_the_database_stays_its_own_error(database: Database) ->
         await divide()
 
 
-async def test_connections_that_died_in_the_pool_are_replaced_unseen(database: Database) -> None:
+async def test_connections_that_died_in_the_pool_are_replaced_unseen_and_at_once(database: Database) -> None:
     for _ in range(3):
-        async with database.connection() as one, database.connection() as two:
-            assert await (await one.execute("select 1")).fetchone() == (1,)
-            assert await (await two.execute("select 1")).fetchone() == (1,)
+        async with AsyncExitStack() as stack:
+            many = [await stack.enter_async_context(database.connection()) for _ in range(8)]
+            for one in many:
+                assert await (await one.execute("select 1")).fetchone() == (1,)
         await _kill_connections(database)
+        async with asyncio.timeout(2), database.connection() as one:
+            assert await (await one.execute("select 1")).fetchone() == (1,)
 
 
-async def test_who_waits_out_an_outage_goes_on_soon_after_it_however_long_it_was(
-    empty_database_url: str, database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
-    name = conninfo_to_dict(empty_database_url)["dbname"]
-    server = await psycopg.AsyncConnection.connect(
-        make_conninfo(empty_database_url, dbname="postgres"), autocommit=True
-    )
+async def test_no_more_are_lent_than_there_may_be_and_who_waited_goes_on(empty_database_url: str) -> None:
+    async with Database(empty_database_url, max_connections=1, wait_s=0.2) as database:
+        async with database.connection():
+            with pytest.raises(DatabaseUnavailable, match="no connection was free"):
+                async with database.connection():
+                    pass
+        async with database.connection() as connection:
+            await connection.execute("select 1")
+
+
+async def test_what_somebody_left_unfinished_is_lent_to_nobody_else(database: Database) -> None:
+    async with database.connection() as connection:
+        await connection.execute("begin")
+        first = connection.info.backend_pid
+    async with database.connection() as connection:
+        assert connection.info.transaction_status == TransactionStatus.IDLE
+        assert connection.info.backend_pid != first
+
+
+@asynccontextmanager
+async def outage(database_url: str) -> AsyncIterator[None]:
+    """Let nobody into a database during the block."""
+    name = conninfo_to_dict(database_url)["dbname"]
+    server = await psycopg.AsyncConnection.connect(make_conninfo(database_url, dbname="postgres"), autocommit=True)
     async with server:
         await server.execute(f'alter database "{name}" allow_connections false'.encode())
-        await server.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
-        with pytest.raises(DatabaseUnavailable):
-            async with database.connection() as connection:
-                await connection.execute("select 1")
-        async with asyncio.timeout(20):
-            while caplog.text.count("error connecting in") < 12:  # noqa: ASYNC110 - a log cannot be waited for
-                await asyncio.sleep(0.1)
-        await server.execute(f'alter database "{name}" allow_connections true'.encode())
-        async with asyncio.timeout(6), database.connection() as connection:
+        await server.execute("select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s", [name])
+        try:
+            yield
+        finally:
+            await server.execute(f'alter database "{name}" allow_connections true'.encode())
+
+
+async def test_who_waits_when_an_outage_ends_goes_on_soon_after_it(
+    empty_database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def use(database: Database) -> None:
+        async with database.connection() as connection:
+            await connection.execute("select 1")
+
+    async with Database(empty_database_url, wait_s=60) as database:
+        async with outage(empty_database_url):
+            waiting = [asyncio.create_task(use(database)) for _ in range(20)]
+            async with asyncio.timeout(20):
+                while "the database is away" not in caplog.text:  # noqa: ASYNC110 - a log cannot be waited for
+                    await asyncio.sleep(0.05)
+        async with asyncio.timeout(10):
+            await asyncio.gather(*waiting)
+
+
+async def test_in_an_outage_that_is_known_nobody_waits_for_long(empty_database_url: str) -> None:
+    async with Database(empty_database_url, wait_s=2) as database:
+        async with outage(empty_database_url):
+            with pytest.raises(DatabaseUnavailable, match="not currently accepting"):
+                async with database.connection():
+                    pass
+            with pytest.raises(DatabaseUnavailable, match="not currently accepting"):
+                async with asyncio.timeout(1.9), database.connection():
+                    pass
+        async with database.connection() as connection:
             await connection.execute("select 1")
 
 
