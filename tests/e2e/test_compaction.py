@@ -3,55 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from domain.tokens import tokens_of
 from tests.support import agent_tools
-from tests.support.long_form import LONG as LONG_FORM
-from tests.support.model_script import Rule, Script, Scripted, call, calls, context_window_exceeded, gate, says, text_of
+from tests.support.long_conversations import (
+    AGREES,
+    SUMMARISES,
+    SUMMARY,
+    is_summary,
+    of_turns,
+    rebuilt,
+    summaries,
+    talked,
+)
+from tests.support.model_script import Rule, call, calls, context_window_exceeded, gate, says
 from tests.support.system import of_type, types
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer, Received
-    from tests.support.system import Conversation, System
+    from tests.support.system import System
 
-SUMMARY = "## Goal\nA trip.\n\n## Critical context\nThe code is 4711."
-SUMMARISES = Rule(answer=says(SUMMARY), any_text="^You summarise")
-AGREES = Rule(answer=says("Yes."))
-TIGHT = {"budget_tokens": 800, "keep_recent_tokens": 400}
-LONG = "word " * 200
 PATIENCE_S = 60
-
-
-async def summaries(conversation: Conversation, *, at_least: int = 1) -> list[Any]:
-    """Wait until so many summaries are shown, and return them."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            answer = await conversation.system.get(f"{conversation.path}/summaries?limit=200")
-            if len(answer["items"]) >= at_least:
-                return list(answer["items"])
-            await asyncio.sleep(0.02)
-
-
-async def talked(system: System, turns: int, **compaction: Any) -> Conversation:
-    """Begin a conversation of so many turns, each of about 260 tokens."""
-    conversation = await system.start(compaction={**TIGHT, **compaction})
-    for n in range(turns):
-        await conversation.say(f"{n} {LONG}")
-        await conversation.turn_ends(n + 1)
-    return conversation
-
-
-def of_turns(model_server: ModelServer) -> list[Received]:
-    """Return the requests for replies."""
-    return [one for one in model_server.received if not is_summary(one)]
-
-
-def is_summary(received: Received) -> bool:
-    return str(received.body["messages"][0]["content"]).startswith("You summarise")
 
 
 def prefix_of(received: Received) -> bytes:
@@ -129,10 +103,7 @@ async def test_c4_a_rebuild_of_summaries_asks_no_model_and_a_revoked_one_is_not_
     conversation = await talked(system, 3)
     [summary] = await summaries(conversation)
     asked = len(model_server.received)
-    await system.post("/v1/projections/summaries/rebuild", {}, status=202)
-    async with asyncio.timeout(PATIENCE_S):
-        while not await rebuilt(system):  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.05)
+    await rebuilt(system, "summaries")
     assert await summaries(conversation) == [summary]
     assert len(model_server.received) == asked
 
@@ -149,12 +120,6 @@ async def test_c4_a_rebuild_of_summaries_asks_no_model_and_a_revoked_one_is_not_
     await conversation.turn_ends(4)
     assert SUMMARY not in str(of_turns(model_server)[-1].body)
     assert len(of_turns(model_server)[-1].body["messages"]) == 7
-
-
-async def rebuilt(system: System) -> bool:
-    items = (await system.get("/v1/projections"))["items"]
-    [summaries] = [one for one in items if one["name"] == "summaries"]
-    return bool(summaries["generation"] == 2)
 
 
 async def test_compact_by_hand_is_accepted_once_for_a_key_and_refused_after_the_end(
@@ -207,77 +172,3 @@ async def test_a_window_that_is_exceeded_is_made_room_in_and_the_turn_goes_on(
     assert of_type(events, "turn_ended")[-1]["outcome"] == "completed"
     assert SUMMARY in of_turns(model_server)[-1].body["messages"][0]["content"]
     assert types(events).count("user_msg") == 5
-
-
-class KeepsFacts(Script):
-    """Says little in turns; a summary has every fact that its request shows."""
-
-    def answer(self, body: dict[str, Any]) -> Scripted:
-        first, *_, last = map(text_of, body["messages"]) if len(body["messages"]) > 1 else ["", ""]
-        if first.startswith("You summarise"):
-            return says("## Critical context\n" + " ".join(dict.fromkeys(FACT.findall(last))))
-        return says("Noted.")
-
-
-FACT = re.compile(r"fact-\d+")
-TURNS = 500 if LONG_FORM else 30
-
-
-async def chatted(system: System, model_server: ModelServer, **compaction: Any) -> Conversation:
-    """Say something in so many turns, in each fifth a new fact; look at each request, and wait for each summary."""
-    conversation = await system.start(compaction=compaction)
-    planted: list[str] = []
-    made = seq = 0
-    for n in range(TURNS):
-        planted += [f"fact-{n}"] if n % 5 == 0 else []
-        await conversation.say(f"message {n} {planted[-1] if n % 5 == 0 else ''} {'word ' * (20 + n % 20)}")
-        ended = await next_end(conversation, seq)
-        seq = ended["seq"]
-        messages = of_turns(model_server)[-1].body["messages"]
-        assert tokens_of(messages) <= compaction.get("budget_tokens", 1_000_000)
-        assert set(FACT.findall(json.dumps(messages))) == set(planted)
-        if ended["data"].get("compact"):
-            made += 1
-            await summaries(conversation, at_least=made)
-    assert bool(made) == (compaction["strategy"] == "llm")
-    return conversation
-
-
-async def next_end(conversation: Conversation, after: int) -> Any:
-    """Wait for the end of the turn after a seq."""
-    path = f"{conversation.system.url}{conversation.path}/stream?after={after}"
-    async with asyncio.timeout(PATIENCE_S), conversation.system.session.get(path) as stream:
-        async for line in stream.content:
-            if line.startswith(b"data: ") and b'"turn_ended"' in line:
-                return json.loads(line[6:])
-    raise AssertionError("the stream ended")
-
-
-async def shown(conversation: Conversation) -> list[tuple[str, Any]]:
-    """Return all that people see."""
-    rows: list[Any] = []
-    position = (await newest(conversation))[-1]["position"]
-    while True:
-        after = rows[-1]["seq"] if rows else 0
-        path = f"{conversation.path}/messages?after_seq={after}&limit=200&min_position={position}"
-        page = await conversation.system.get(path)
-        rows += page["items"]
-        if page["next_cursor"] is None:
-            return [(row["message_type"], row["content"]) for row in rows]
-
-
-async def test_r9_a_long_conversation_stays_within_its_budget_forgets_no_fact_and_is_shown_as_without_compaction(
-    system: System, model_server: ModelServer
-) -> None:
-    model_server.script = KeepsFacts()
-    compacted = await chatted(system, model_server, strategy="llm", budget_tokens=600, keep_recent_tokens=250)
-    whole = await chatted(system, model_server, strategy="none")
-    assert types(await newest(compacted)) == types(await newest(whole)), "C1"
-    assert await shown(compacted) == await shown(whole)
-    position = (await newest(whole))[-1]["position"]
-    found = await system.get(f"/v1/conversations?q=%22message+3%22&min_position={position}")
-    assert {one["id"] for one in found["items"]} == {compacted.id, whole.id}
-
-
-async def newest(conversation: Conversation) -> list[Any]:
-    return list((await conversation.system.get(f"{conversation.path}/events?limit=200"))["items"])
