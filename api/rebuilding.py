@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from infra.leases import Leases
+from infra.long_loans import LongLoans
 from infra.ordered_log import PostgresOrderedLog
 from infra.postgres_event_store import PostgresEventStore
 from infra.staged_log import staged_for_oneself, staged_in
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from api.app import Stores
     from domain.event_store import EventStore
     from infra.database import Database
+    from projections.ports import Connections
     from projections.rebuild.ordered_log import OrderedLog
 
 
@@ -30,12 +32,17 @@ def collect_garbage_rarely() -> None:
 
 def workshop_of(stores: Stores) -> Workshop:
     """Return what a rebuild works with."""
-    opening = partial(open_log, stores.database, stores.event_store)
-    return Workshop(stores.database, Leases(stores.database), stores.event_store, opening)
+    return make_workshop(stores.database, stores.event_store)
+
+
+def make_workshop(database: Database, store: EventStore) -> Workshop:
+    """Return what a rebuild of the read models in a database works with."""
+    connections = LongLoans(database)
+    return Workshop(connections, Leases(database), store, partial(open_log, connections, store))
 
 
 @asynccontextmanager
-async def open_log(database: Database, store: EventStore, schema: str | None) -> AsyncIterator[OrderedLog]:
+async def open_log(database: Connections, store: EventStore, schema: str | None) -> AsyncIterator[OrderedLog]:
     """Open the log by streams: a copy of it (in `schema`, None: for this block) unless it is in this database."""
     if isinstance(store, PostgresEventStore):
         yield PostgresOrderedLog(database)

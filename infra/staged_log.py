@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from domain.event_store import EventStore, StoredEvent
-    from infra.database import Database
     from projections.ports import Connections
     from projections.rebuild.ordered_log import Slice
 
@@ -94,7 +93,7 @@ class StagedLog:
 
 
 @asynccontextmanager
-async def staged_in(database: Database, store: EventStore, schema: str) -> AsyncIterator[StagedLog]:
+async def staged_in(database: Connections, store: EventStore, schema: str) -> AsyncIterator[StagedLog]:
     """Copy the log into a schema, where others find it too; what is there already stays, and it stays afterwards."""
     table = sql.Identifier(schema, NAME)
     async with database.connection() as connection:
@@ -103,9 +102,9 @@ async def staged_in(database: Database, store: EventStore, schema: str) -> Async
 
 
 @asynccontextmanager
-async def staged_for_oneself(database: Database, store: EventStore) -> AsyncIterator[StagedLog]:
+async def staged_for_oneself(database: Connections, store: EventStore) -> AsyncIterator[StagedLog]:
     """Copy the log for this block alone: whatever happens to the process, nothing is left of it."""
-    async with await database.connect() as connection, connection.transaction(force_rollback=True):
+    async with database.connection() as connection, connection.transaction(force_rollback=True):
         await connection.execute(PATIENCE)
         table = sql.Identifier(f"rejoinder_{NAME}")
         await connection.execute(sql.SQL(CREATE).format(kind=sql.SQL("temporary"), table=table))

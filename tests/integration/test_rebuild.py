@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from domain.wire import conversation_of
+from infra.database import Database
 from projections.agenda import AGENDA
 from projections.catalog import PROJECTIONS
 from projections.conversations import CONVERSATIONS
@@ -50,6 +51,22 @@ async def read_side(database_url: str) -> AsyncIterator[ReadSide]:
 def some_log(seed: int, conversations: int = 12) -> list[StoredEvent]:
     chance = random.Random(seed)
     return interleaved([with_summaries(random_log(chance), chance) for _ in range(conversations)], chance)
+
+
+async def test_r4_a_rebuild_may_take_longer_than_any_other_work_with_the_database(
+    read_side: ReadSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Database.connection.__wrapped__, "__defaults__", (0.5,))  # type: ignore[attr-defined]  # kept by the decorator
+    await read_side.append(some_log(3, 2))
+    async with read_side.projecting():
+        await read_side.reached(await read_side.store.head())
+    async with await read_side.database.connect() as other:
+        async with other.transaction():
+            await other.execute("lock table rebuilds in access exclusive mode")
+            rebuilding = asyncio.create_task(rebuild(workshop(read_side), PROJECTIONS))
+            await other.execute("select pg_sleep(2)")
+        await rebuilding
+    await assert_as_folded(read_side)
 
 
 async def test_r4_a_rebuild_while_events_come_in_makes_what_live_projection_makes(

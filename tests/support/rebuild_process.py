@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from functools import partial
 
-from api.rebuilding import open_log
+from api.rebuilding import make_workshop
 from infra.database import Database
-from infra.leases import Leases
 from infra.postgres_event_store import PostgresEventStore
 from projections.catalog import PROJECTIONS
 from projections.rebuild import run
-from projections.rebuild.run import Workshop, rebuild
+from projections.rebuild.run import rebuild
 
 
 async def main(dsn: str) -> None:
     run.SLICE_EVENTS, run.LEASE_S, run.RENEW_EVERY_S = 40, 0.5, 0.1
     async with PostgresEventStore(dsn) as store, Database(dsn) as database:
-        await rebuild(Workshop(database, Leases(database), store, partial(open_log, database, store)), PROJECTIONS)
+        await rebuild(make_workshop(database, store), PROJECTIONS)
 
 
 if __name__ == "__main__":

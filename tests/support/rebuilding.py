@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from api.rebuilding import open_log
+from api.rebuilding import make_workshop
 from domain.wire import PREFIXES, kind_of, stream_of, summary_stream_of
-from infra.leases import Leases
-from projections.rebuild.run import Workshop
 from projections.verify import verify
 from tests.support.projecting import fold_whole
 
@@ -17,6 +14,7 @@ if TYPE_CHECKING:
 
     from domain.event_store import EventStore
     from projections.projection import Projection, Row
+    from projections.rebuild.run import Workshop
     from projections.verify import Verdict
     from tests.support.read_side import ReadSide
 
@@ -31,13 +29,7 @@ TRACES = (
 
 def workshop(read_side: ReadSide) -> Workshop:
     """Return what a rebuild of these works with."""
-
-    return Workshop(
-        read_side.database,
-        Leases(read_side.database),
-        read_side.store,
-        partial(open_log, read_side.database, read_side.store),
-    )
+    return make_workshop(read_side.database, read_side.store)
 
 
 async def verdicts(read_side: ReadSide, *projections: Projection) -> list[Verdict]:
