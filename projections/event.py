@@ -35,6 +35,11 @@ class Event:
         self._decoded: ConversationEvent | None = None
 
     @property
+    def stored(self) -> StoredEvent:
+        """The event as the store has it."""
+        return self._stored
+
+    @property
     def position(self) -> int:
         """The event's place in the whole log."""
         return self._stored.position

@@ -165,17 +165,30 @@ def _moment(
 ) -> Moment:
     fold = Fold(conversation)
     rows = {row["id"]: row for event in events for row in fold.take(event)}
+    return moment_of(fold, events, rows.values(), summaries, last_seq=last_seq, default_model=default_model)
+
+
+def moment_of(
+    fold: Fold,
+    events: Sequence[Event],
+    rows: Iterable[Json],
+    summaries: Sequence[ConversationEvent],
+    *,
+    last_seq: int,
+    default_model: str,
+) -> Moment:
+    """Return what is right after these events, which were folded and have made these rows."""
     now = events[-1].occurred_at if events else None
     return Moment(
-        conversation_id=conversation.id,
-        seq=conversation.version,
+        conversation_id=fold.conversation.id,
+        seq=fold.conversation.version,
         last_seq=last_seq,
         occurred_at=now,
         state=fold.state,
         owes=fold.owes(now),
         from_seq=events[0].seq if events else 1,
-        working_set=seen_by_model(conversation, events, summaries, default_model=default_model),
-        messages=sorted(rows.values(), key=lambda row: (row["seq"], row["sequence"])),
+        working_set=seen_by_model(fold.conversation, events, summaries, default_model=default_model),
+        messages=sorted(rows, key=lambda row: (row["seq"], row["sequence"])),
     )
 
 
@@ -225,6 +238,6 @@ def _plain(value: Any) -> Any:
         case tuple():
             return list(value)
         case datetime():
-            return value.astimezone(UTC).isoformat()
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
         case _:
             return value

@@ -9,7 +9,8 @@ from domain.events import TurnEnded, TurnStarted
 from domain.wire import stream_of
 
 if TYPE_CHECKING:
-    from domain.event_store import EventStore, StoredEvent
+    from api.debugging.history import LogReader
+    from domain.event_store import StoredEvent
 
 PAGE = 500
 MOST_DIGITS = 9
@@ -22,31 +23,31 @@ def event_named(name: str) -> UUID | int:
     return UUID(name)
 
 
-async def turns_around(store: EventStore, conversation_id: UUID, wanted: UUID | int) -> list[StoredEvent]:
+async def turns_around(log: LogReader, conversation_id: UUID, wanted: UUID | int) -> list[StoredEvent]:
     """Read the turn of an event (by its id or seq), the one before and the one after; empty if there is no such event.
 
     What a turn answers was said after the turn before it began, and what is said during a turn is answered in it or in
     the next one. An event id is looked for from the log's beginning. Raises `StoreError`.
     """
     stream = stream_of(conversation_id)
-    seq = wanted if isinstance(wanted, int) else await _seq_of(store, stream, wanted)
+    seq = wanted if isinstance(wanted, int) else await _seq_of(log, stream, wanted)
     if seq is None:
         return []
-    around = await store.read(stream, after=seq - 1, before=seq + 1)
+    around = await log.read(stream, after=seq - 1, before=seq + 1)
     starts = sum(event.type == TurnStarted.wire_type for event in around)
-    while around and starts < 2 and (page := await store.read(stream, before=around[0].seq, limit=PAGE)):
+    while around and starts < 2 and (page := await log.read(stream, before=around[0].seq, limit=PAGE)):
         starts += sum(event.type == TurnStarted.wire_type for event in page)
         around = page + around
     ends = 0
-    while around and ends < 2 and (page := await store.read(stream, after=around[-1].seq, limit=PAGE, first=True)):
+    while around and ends < 2 and (page := await log.read(stream, after=around[-1].seq, limit=PAGE, first=True)):
         ends += sum(event.type == TurnEnded.wire_type for event in page)
         around += page
     return around
 
 
-async def _seq_of(store: EventStore, stream: str, event_id: UUID) -> int | None:
+async def _seq_of(log: LogReader, stream: str, event_id: UUID) -> int | None:
     seq = 0
-    while page := await store.read(stream, after=seq, limit=PAGE, first=True):
+    while page := await log.read(stream, after=seq, limit=PAGE, first=True):
         for event in page:
             if event.event_id == event_id:
                 return event.seq

@@ -24,6 +24,7 @@ COMMANDS = tuple(
         "chat",
         "events",
         "trace",
+        "what-if",
         "projections",
         "pause",
         "resume",

@@ -3,62 +3,27 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given as whatever
 from hypothesis import settings, strategies
 
 from api.debugging.trace import trace
-from domain.conversation import Conversation
 from domain.wire import conversation_of
 from projections.event import Event
-from tests.support.given import (
-    ADA,
-    APPROVAL,
-    BEN,
-    CONVERSATION,
-    NOW,
-    approve,
-    message,
-    ran,
-    reply,
-    stored,
-    wants,
-)
+from tests.support.given import ADA, APPROVAL, BEN, CONVERSATION, approve, message, ran, reply, wants
+from tests.support.happening import Happening
 from tests.support.random_log import random_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
     from api.debugging.trace import Trace, TraceEvent
-    from domain.event_envelope import ConversationEvent
 
 
-class Happening:
-    """A conversation that lives through some seconds."""
-
-    def __init__(self) -> None:
-        self._conversation, self._now = Conversation.at(CONVERSATION), NOW
-        self.log: list[Event] = []
-        self.then(
-            0, lambda c, now: c.start(tenant="a", owner="ada", title=None, settings={}, metadata={}, now=now, actor=ADA)
-        )
-
-    def then(self, after_s: float, command: Callable[[Conversation, datetime], Any]) -> Happening:
-        """Run a command so many seconds later."""
-        self._now += timedelta(seconds=after_s)
-        command(self._conversation, self._now)
-        decided = cast("list[ConversationEvent]", list(self._conversation.collect_events()))
-        self.log += [Event(stored(event), CONVERSATION) for event in decided]
-        return self
-
-    def trace(self, seq: int) -> Trace:
-        found = trace(self.log, seq)
-        assert found is not None
-        return found
+def traced(happening: Happening, seq: int) -> Trace:
+    found = trace(happening.log, seq)
+    assert found is not None
+    return found
 
 
 def two_calls() -> Happening:
@@ -82,7 +47,7 @@ def by_seq(found: Trace) -> dict[int, TraceEvent]:
 
 
 def test_a_message_is_traced_down_to_the_end_of_its_turn_with_every_wait() -> None:
-    found = two_calls().trace(2)
+    found = traced(two_calls(), 2)
 
     assert [event.type for event in found.events] == [
         "user_msg", "turn_started", "assistant_msg", "tool_call", "tool_call", "suspension",
@@ -98,13 +63,13 @@ def test_a_message_is_traced_down_to_the_end_of_its_turn_with_every_wait() -> No
 
 
 def test_the_slowest_path_goes_through_what_the_end_waited_for() -> None:
-    found = two_calls().trace(2)
+    found = traced(two_calls(), 2)
 
     assert [event.seq for event in found.events if event.slowest] == [2, 3, 4, 6, 7, 9, 10, 11, 12]
 
 
 def test_a_result_is_an_effect_of_its_call_and_a_cause_of_the_reply_that_read_it() -> None:
-    found = by_seq(two_calls().trace(8))
+    found = by_seq(traced(two_calls(), 8))
 
     assert {seq: event.role for seq, event in found.items()} == {
         2: "cause", 3: "cause", 4: "cause", 5: "cause", 8: "event", 11: "effect", 12: "effect",
@@ -113,14 +78,14 @@ def test_a_result_is_an_effect_of_its_call_and_a_cause_of_the_reply_that_read_it
 
 
 def test_the_waits_of_a_path_add_up_also_where_another_call_took_longer() -> None:
-    found = two_calls().trace(5)
+    found = traced(two_calls(), 5)
 
     assert found.times["other"] == pytest.approx(60_100 - 200 + 200)
     assert sum(found.times.values()) == pytest.approx(found.total_ms)
 
 
 def test_the_tree_shows_the_replies_of_a_turn_side_by_side_under_it() -> None:
-    found = by_seq(two_calls().trace(2))
+    found = by_seq(traced(two_calls(), 2))
 
     assert {seq: event.parent for seq, event in found.items()} == {
         2: None, 3: 2, 4: 3, 5: 4, 6: 4, 7: 6, 8: 5, 9: 7, 10: 9, 11: 3, 12: 3,
@@ -135,10 +100,10 @@ def test_all_messages_that_a_turn_answers_are_its_causes() -> None:
         .then(0.5, lambda c, now: c.start_turn(now=now))
     )
 
-    found = by_seq(happening.trace(4))
+    found = by_seq(traced(happening, 4))
     assert found[4].causes == [2, 3]
     assert found[4].waits == {"wake": 500}, "since the newest message"
-    assert by_seq(happening.trace(2)).keys() == {2, 4}
+    assert by_seq(traced(happening, 2)).keys() == {2, 4}
 
 
 def test_a_steering_message_is_a_cause_of_the_reply_that_saw_it() -> None:
@@ -152,7 +117,7 @@ def test_a_steering_message_is_a_cause_of_the_reply_that_saw_it() -> None:
         .then(1, lambda c, now: c.record_reply(1, 1, reply(step=2, context_seq=7), now=now))
     )
 
-    assert by_seq(happening.trace(6))[8].causes == [6, 7]
+    assert by_seq(traced(happening, 6))[8].causes == [6, 7]
 
 
 def test_a_message_that_waited_behind_a_turn_says_so() -> None:
@@ -165,14 +130,14 @@ def test_a_message_that_waited_behind_a_turn_says_so() -> None:
         .then(0.01, lambda c, now: c.start_turn(now=now))
     )
 
-    assert by_seq(happening.trace(4))[7].waits == {"queue": 4000, "wake": 10}
+    assert by_seq(traced(happening, 4))[7].waits == {"queue": 4000, "wake": 10}
 
 
 def test_an_event_is_found_by_its_id_and_one_that_is_not_there_is_not() -> None:
     happening = two_calls()
     event = happening.log[7]
 
-    assert trace(happening.log, event.event_id) == happening.trace(8)
+    assert trace(happening.log, event.event_id) == traced(happening, 8)
     assert trace(happening.log, 99) is None
     assert trace(happening.log, CONVERSATION) is None
 
