@@ -74,10 +74,11 @@ async def main(job: Sequence[str], names: Sequence[str], position: int, numbers:
         async with stores.database.connection() as connection:
             pieces = dict(await open_slices(connection, mine))
         collect_garbage_rarely()
-        async with workshop_of(stores).open_log(schema) as log:
+        workshop = workshop_of(stores)
+        async with workshop.open_log(schema) as log:
             for number in numbers:
                 if number in pieces:
-                    await fold_slice(stores.database, mine, leds, log, number, pieces[number], position)
+                    await fold_slice(workshop.database, mine, leds, log, number, pieces[number], position)
 
 
 if __name__ == "__main__":
