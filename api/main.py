@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from api.cli import chat, config, events, keys, pausing, projections, rebuild, retry, serve, trace, verify
+from api.cli import (
+    chat,
+    config,
+    events,
+    keys,
+    pausing,
+    projections,
+    rebuild,
+    replay,
+    retry,
+    serve,
+    trace,
+    verify,
+    what_if,
+)
 from api.cli.failures import WRONG_USAGE, explain
 from api.cli.job import Job
 
@@ -27,7 +41,10 @@ for command in (
     serve.serve,
     chat.chat,
     events.events,
+    replay.replay,
+    replay.diff,
     trace.trace,
+    what_if.what_if,
     projections.projections,
     pausing.pause,
     pausing.resume,

@@ -48,9 +48,14 @@ class Difference(BaseModel):
 class Steps:
     """Steps through a conversation, one page after the other, folding each event once."""
 
-    def __init__(self, history: History, fold: Fold, seq: int) -> None:
-        self._history, self._fold, self._seq = history, fold, seq
+    def __init__(self, history: History, fold: Fold) -> None:
+        self._history, self._fold = history, fold
         self._state = fold.state
+
+    @property
+    def seq(self) -> int:
+        """The event after which this stands."""
+        return self._fold.conversation.version
 
     @classmethod
     async def after(cls, history: History, seq: int) -> Steps:
@@ -58,14 +63,12 @@ class Steps:
         events = await history.window(seq)
         fold = Fold(await beginning(history, events))
         await asyncio.to_thread(lambda: [fold.take(event) for event in events])
-        return cls(history, fold, fold.conversation.version)
+        return cls(history, fold)
 
     async def next(self, limit: int | None = None) -> list[Step]:
         """Go on by so many events, or by a page; at the end of the log there are none."""
-        events = await self._history.page(self._seq, limit)
-        steps = await asyncio.to_thread(lambda: [self._step(event) for event in events])
-        self._seq += len(steps)
-        return steps
+        events = await self._history.page(self.seq, limit)
+        return await asyncio.to_thread(lambda: [self._step(event) for event in events])
 
     async def all(self) -> AsyncIterator[Step]:
         """Go on to the end of the log."""
