@@ -83,7 +83,7 @@ async def kill_at_random(
         async with aclosing(store.subscribe(start, prefixes=[writers.streams])) as batches:
             seen: list[StoredEvent] = []
             until = time.monotonic() + seconds
-            while time.monotonic() < until or not kills["server"]:
+            while time.monotonic() < until or not kills["server"] or len(seen) < 300:
                 await _follow(batches, seen, random.randint(50, 1_500))
                 if random.random() < 0.5:
                     await writers.kill_one()

@@ -249,7 +249,8 @@ async def test_an_address_that_leads_nowhere_says_so(page: Page, url: str) -> No
 
 async def test_the_list_goes_on_where_its_first_page_ends(page: Page, url: str) -> None:
     async with client(url) as call:
-        await asyncio.gather(*(call("/v1/conversations", {"title": f"number {number}"}) for number in range(51)))
+        made = await asyncio.gather(*(call("/v1/conversations", {"title": f"number {n}"}) for n in range(51)))
+        await call(f"/v1/conversations?wait_ms=30000&min_position={max(one['position'] for one in made)}", method="GET")
     await page.goto(url)
     await page.until("document.querySelectorAll('#conversations li').length === 50")
     await page.click("button", "Load more")

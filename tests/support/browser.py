@@ -50,7 +50,8 @@ class Page:
         """Take in what the browser says; runs beside everything else."""
         async for message in self._socket:
             said = json.loads(message.data)
-            if answer := self._answers.pop(said.get("id"), None):
+            answer = self._answers.pop(said.get("id"), None)
+            if answer is not None and not answer.done():  # whoever asked may have given up
                 answer.set_result(said)
             match said.get("method"):
                 case "Page.loadEventFired":
