@@ -20,6 +20,8 @@ from commands.agent.surroundings import Surroundings
 from commands.agent.worker import LEASE_S, Worker
 from commands.conversations import Conversations
 from infra.agenda import PostgresAgenda, PostgresWaker
+from infra.audit import PostgresAudit
+from infra.audit_expiry import AuditExpiry
 from infra.clock import Clock
 from infra.database import Database
 from infra.demo_model import MODEL as DEMO
@@ -127,6 +129,10 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
             stack.push_async_callback(litellm.close)
             if settings.model != DEMO:
                 stack.push_async_callback(_stop, asyncio.create_task(litellm.warm(), name="warming LiteLLM"))
+            audit = None
+            if settings.audit == "on":
+                redacting = hooks.of("before_audit", None)
+                audit = await stack.enter_async_context(PostgresAudit(stores.database, clock, redacting))
             models = ModelRouter(demo=DemoModel(), litellm=litellm)
             surroundings = Surroundings(
                 conversations,
@@ -139,13 +145,15 @@ async def running(settings: Settings, roles: Collection[str] = ROLES) -> AsyncIt
                 settings.compaction_model,
                 models,
                 hooks,
+                audit,
             )
             agenda = PostgresAgenda(stores.database, lease_s=LEASE_S)
             worker = Worker(agenda, surroundings, concurrency=settings.worker_concurrency)
             conversations.nearby = worker.hint
             compactions = PostgresAgenda(stores.database, lease_s=LEASE_S, kind="compaction")
             compactor = Compactor(compactions, surroundings)
-            for working in (worker, compactor):
+            expiry = AuditExpiry(stores.database, clock, ttl_s=settings.audit_ttl_s)
+            for working in (worker, compactor, expiry):
                 tasks.append(asyncio.create_task(_kept_up(working.run), name=type(working).__name__.lower()))
                 stack.push_async_callback(_stop, tasks[-1])
         url = None

@@ -1,4 +1,4 @@
-"""Hooks: functions that run before and after the model calls of a turn, to add what it should know or to stop it.
+"""Hooks: functions that run before and after the model calls of a turn, to add what it should know, or to stop it.
 
 >>> @before_model(reserve_tokens=500)
 ... async def account(ctx: HookContext) -> str | None:
@@ -32,19 +32,24 @@ __all__ = [
     "RequestedCall",
     "Said",
     "after_model",
+    "before_audit",
     "before_model",
     "marked_hook",
 ]
 
-Moment = Literal["before_model", "after_model"]
+Moment = Literal["before_model", "after_model", "before_audit"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 RESERVE_TOKENS = 1_000
 TIMEOUT_S = 10.0
 
 _HOOK = "__rejoinder_hook__"
-_GIVEN: dict[Moment, int] = {"before_model": 1, "after_model": 2}
-"""How many arguments each gets: the context, and then the reply."""
+_GIVEN: dict[Moment, int] = {"before_model": 1, "after_model": 2, "before_audit": 1}
+_CALLED_WITH: dict[Moment, str] = {
+    "before_model": "the context",
+    "after_model": "the context and what the model said",
+    "before_audit": "a message",
+}
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -107,6 +112,19 @@ def after_model(function: F | None = None, /, **options: Unpack[HookOptions]) ->
     return _marking("after_model", function, options)
 
 
+@overload
+def before_audit(function: F, /) -> F: ...
+@overload
+def before_audit(**options: Unpack[HookOptions]) -> Callable[[F], F]: ...
+def before_audit(function: F | None = None, /, **options: Unpack[HookOptions]) -> F | Callable[[F], F]:
+    """Have a plain function redact what the audit keeps: it gets each message of a request, and returns what to keep.
+
+    The message is a copy, in the format of OpenAI's chat completions; `timeout_s` is for all of a request. It runs for
+    every conversation, whatever hooks that names. Raises `HookDefinitionError`.
+    """
+    return _marking("before_audit", function, options)
+
+
 def _marking(moment: Moment, function: F | None, options: Any) -> F | Callable[[F], F]:
     def mark(function: F) -> F:
         setattr(function, _HOOK, _made(moment, function, **options))
@@ -139,8 +157,10 @@ def _made(moment: Moment, function: Callable[..., Any], *, name: str | None = No
     try:
         inspect.signature(function).bind(*[None] * _GIVEN[moment])
     except TypeError:
-        given = "the context" if moment == "before_model" else "the context and what the model said"
+        given = _CALLED_WITH[moment]
         raise HookDefinitionError(f"hook {hook.name!r}: a {moment} hook is called with {given}") from None
+    if moment == "before_audit" and hook.is_async:
+        raise HookDefinitionError(f"hook {hook.name!r}: a before_audit hook is a plain function, with no async")
     return hook
 
 

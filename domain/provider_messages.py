@@ -9,7 +9,7 @@ from domain.parts import text_of
 from domain.wire import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from domain.events import AssistantMsg, ToolCall, ToolResult, TurnEnded, UserMsg
     from domain.parts import Part
@@ -22,6 +22,10 @@ _CUT = "[The reply above was cut off: the turn was cancelled.]"
 
 _LEFT_OUT = "[The result of this call was left out to save space: {size:,} bytes. Call the tool again to see it.]"
 _CUT_OFF = "\n[Cut off here: {size:,} bytes in all. Call the tool again with narrower arguments to see the rest.]"
+_LEFT_OUT_FORM, _CUT_OFF_FORM = (
+    re.compile(re.escape(form).replace(re.escape("{size:,}"), r"[\d,]+") + r"\Z") for form in (_LEFT_OUT, _CUT_OFF)
+)
+_LONGEST_MARK = 200
 
 
 def summary_message(content: str) -> ProviderMessage:
@@ -73,6 +77,21 @@ def left_out(message: ProviderMessage) -> ProviderMessage:
     said = message["content"] if isinstance(message["content"], str) else dumps(message["content"])
     stub = _LEFT_OUT.format(size=len(said.encode()))
     return {**message, "content": stub} if len(stub) < len(said) else message
+
+
+def stubbed(messages: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Return the ids of the calls whose results `left_out` has left out, and of those that `tool_message` has cut."""
+    gone: list[str] = []
+    cut: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            said = message["content"]
+            texts = [said] if isinstance(said, str) else [part.get("text") or "" for part in said]
+            if any(_LEFT_OUT_FORM.fullmatch(text) for text in texts):
+                gone.append(message["tool_call_id"])
+            elif any(_CUT_OFF_FORM.search(text[-_LONGEST_MARK:]) for text in texts):
+                cut.append(message["tool_call_id"])
+    return gone, cut
 
 
 def cancelled_messages(event: TurnEnded) -> list[ProviderMessage]:

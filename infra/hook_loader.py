@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+MARKS = "@before_model, @after_model, @before_audit"
+
+
 def load_hooks(entries: Sequence[str]) -> Hooks:
     """Return the hooks of these entries, then those of the entry points ``rejoinder.hooks``: so they run.
 
@@ -28,12 +31,12 @@ def _hooks_of(loaded: object) -> list[Hook]:
             exported = [thing for thing in vars(loaded).values() if _is_own(loaded, thing)]
         loaded = exported
         if not loaded:
-            raise HookDefinitionError("it defines no hooks: no list `hooks`, no @before_model, no @after_model")
+            raise HookDefinitionError(f"it defines no hooks: no list `hooks`, and none of {MARKS}")
     found: dict[int, Hook] = {}  # one may have two names
     for thing in loaded if isinstance(loaded, list | tuple) else [loaded]:
         hook = marked_hook(thing)
         if hook is None:
-            raise HookDefinitionError(f"{thing!r} is no hook: mark it with @before_model or @after_model")
+            raise HookDefinitionError(f"{thing!r} is no hook: mark it with one of {MARKS}")
         found[id(thing)] = hook
     return list(found.values())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -19,11 +18,6 @@ PREFIX = "REJOINDER_"
 MASK = "********"
 POSTGRES = "postgres"
 """The event store in the database."""
-
-NOT_YET = (
-    "audit", "audit_ttl_s",
-)  # fmt: skip
-"""What later versions know: whoever sets one must not believe that it works."""
 
 Names = Annotated[tuple[str, ...], NoDecode]
 """A comma-separated list."""
@@ -58,6 +52,8 @@ class Settings(BaseSettings):
     api_keys_file: Path | None = None
     cors_origins: Names = ()
     approval_timeout_s: Seconds = 86400
+    audit: Literal["off", "on"] = "off"
+    audit_ttl_s: float = Field(default=604_800, ge=60, allow_inf_nan=False)
     worker_concurrency: int = Field(default=64, ge=1, le=10_000)
     max_body_bytes: int = Field(default=1024 * 1024, ge=1024)
     log_format: Literal["text", "json"] = "text"
@@ -133,8 +129,6 @@ class Settings(BaseSettings):
 
 def load_settings(**overrides: object) -> Settings:
     """Read the environment; `overrides` (from the command line, by field name) win. Raises `SettingsError`."""
-    if early := next((variable(name) for name in NOT_YET if os.environ.get(variable(name))), None):
-        raise SettingsError(f"{early}: is not in this version yet: leave it unset")
     given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
     try:
         return Settings(**given)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from commands.agent.append_queue import out_of_reach
+from commands.agent.audit import CallAbout
 from commands.agent.model import ModelError, ModelRequest
 from commands.agent.model_call import CUT_OFF, call_model
 from commands.agent.spending import Spending
@@ -150,9 +151,10 @@ async def _summary(
     else:
         messages = await asyncio.to_thread(request_messages, part, most)
         request = ModelRequest(summariser, messages, params={"max_tokens": budget.summary_tokens})
+        about = CallAbout(conversation_id=conversation_id, purpose="compaction", summary=part.based_on)
         reply = await call_model(
             [summariser],
-            surroundings.model,
+            surroundings.model_for(about),
             lambda name: request,
             spending,
             on_delta=lambda delta: None,

@@ -54,6 +54,11 @@ class ModelContext:
         """How many events are kept."""
         return len(self._events)
 
+    @property
+    def summary(self) -> SummaryRecorded | None:
+        """What stands for the older part of the conversation in `messages`."""
+        return self._summary
+
     def go_on(self, session: Session) -> None:
         """Follow another session of the same conversation, which knows the log at least as far."""
         self._session, self.exceeded = session, False

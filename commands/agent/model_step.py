@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from commands.agent.audit import CallAbout
 from commands.agent.compaction import budget_for, make_room
 from commands.agent.hook_run import HookRun, HookStopped
 from commands.agent.live import LiveAt
@@ -69,6 +70,19 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
         messages = [*context.messages(system_prompt=system_prompt, model=name), *(one.message for one in injected)]
         return ModelRequest(name, messages, tools.definitions(), settings.get("model_params") or {})
 
+    asked = surroundings.model_for(
+        CallAbout(
+            conversation_id=session.conversation_id,
+            purpose="turn",
+            turn=number,
+            step=step,
+            attempt=attempt,
+            context_seq=context_seq,
+            summary=context.summary,
+            injected=injected,
+        )
+    )
+
     def show(delta: Delta) -> None:
         surroundings.live.publish(at, delta.kind, delta.text)
 
@@ -82,7 +96,7 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
         try:
             reply = await call_model(
                 [model, *(settings.get("fallback_models") or ())],
-                surroundings.model,
+                asked,
                 request_for,
                 spending,
                 on_delta=show,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from commands.agent.audit import audited
 from commands.agent.contexts import ModelContexts
 from domain.hooks import NO_HOOKS
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
+    from commands.agent.audit import Audit, CallAbout
     from commands.agent.live import LiveTurns
     from commands.agent.model import Model
     from commands.conversations import Conversations
@@ -57,11 +59,16 @@ class Surroundings:
     """What summarises where a conversation names no other; None: its own model."""
     windows: Windows | None = None
     hooks: Hooks = NO_HOOKS
+    audit: Audit | None = None
     contexts: ModelContexts = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with nothing kept of any conversation."""
         object.__setattr__(self, "contexts", ModelContexts(self.conversations.store))
+
+    def model_for(self, about: CallAbout) -> Model:
+        """Return the model for the tries of one call, which the audit takes notes of, if there is one."""
+        return audited(self.model, self.audit, about)
 
     async def window_of(self, model: str) -> int | None:
         """Return how many tokens a request to the model may have, None where that is not known."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from commands.agent.audit import CallAbout
 from commands.agent.model import ModelError, ModelRequest
 from commands.agent.model_call import call_model
 from commands.agent.spending import Spending
@@ -110,7 +111,7 @@ async def _proposed(
     try:
         reply = await call_model(
             [model],
-            surroundings.model,
+            surroundings.model_for(CallAbout(conversation_id=log[0].originator_id, purpose="title")),
             lambda name: request,
             spending,
             on_delta=lambda delta: None,
