@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import psycopg
 
-from infra.audit_parts import Note, prepared
+from infra.audit_parts import Note, Prepared, prepared
 from infra.audit_writing import write_begun, write_ended
 from infra.database import DatabaseUnavailable, first_line
 
@@ -94,28 +94,34 @@ class PostgresAudit:
             while self._begun or self._ended:
                 begun, self._begun = self._begun[:AT_ONCE], self._begun[AT_ONCE:]
                 ended, self._ended = (self._ended, []) if not self._begun else ([], self._ended)
-                await self._write(begun, ended)
+                await self._write([one for note in begun if (one := await self._prepared(note))], ended)
             self._idle.set()
 
-    async def _write(self, begun: list[Note], ended: list[tuple[UUID, TryEnded]]) -> None:
+    async def _prepared(self, note: Note) -> Prepared | None:
+        try:
+            return await prepared(note, self._redacting)
+        except Exception:  # whatever a request is made of: the next ones are to be kept
+            logger.exception("a model call is not in the audit", extra={"action": "audit_lost"})
+            return None
+
+    async def _write(self, begun: list[Prepared], ended: Sequence[tuple[UUID, TryEnded]]) -> None:
         """Write the notes of new tries, then of what became of tries, theirs too; what is refused again is lost."""
-        requests = [await prepared(note, self._redacting) for note in begun]
         refused = 0
-        while refused < TRIES:
+        while begun or ended:
             try:
                 async with self._database.connection() as connection:
-                    while requests:
-                        await write_begun(connection, requests[0])
-                        if written := self._written.get(requests.pop(0).note.call):
+                    while begun:
+                        await write_begun(connection, begun[0])
+                        if written := self._written.get(begun.pop(0).note.call):
                             written.set()
                     await write_ended(connection, ended)
-                return
+                    return
             except DatabaseUnavailable as error:
                 logger.warning("the audit waits for the database: %s", error, extra={"action": "audit_waits"})
             except psycopg.Error as error:
                 refused += 1
                 logger.warning("the audit was refused: %s", first_line(error), extra={"action": "audit_refused"})
+                if refused == TRIES:
+                    logger.error("a model call is not whole in the audit", extra={"action": "audit_lost"})
+                    refused, begun, ended = 0, begun[1:], ended if begun else ()
             await asyncio.sleep(PAUSE_S)
-        logger.error(
-            "%d model calls are not whole in the audit", len(requests) + len(ended), extra={"action": "audit_lost"}
-        )
