@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from api.cli.failures import NO, WRONG_USAGE, CommandFailed
 from api.cli.job import Job
 from api.cli.opened_history import Source, opened_history
 
@@ -23,17 +24,28 @@ if TYPE_CHECKING:
 At = Annotated[int | None, typer.Option("--at", metavar="SEQ", min=0, help="As it was right after this event.")]
 Stepping = Annotated[bool, typer.Option("--step", help="Step through it on the screen, from --at or the beginning.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As the API says it; without --at, one step a line.")]
+Against = Annotated[
+    str | None,
+    typer.Option("--against", metavar="DIR|REV", help="Fold it by another version of this code too, and compare."),
+]
 From = Annotated[int, typer.Argument(metavar="A", min=0, help="The event to begin after; 0: none.", show_default=False)]
 To = Annotated[int, typer.Argument(metavar="B", min=0, help="The event to end with.", show_default=False)]
 PatchAsJson = Annotated[bool, typer.Option("--json", help="As the API says it.")]
 
 
-def replay(source: Source, at: At = None, step: Stepping = False, as_json: AsJson = False) -> Job:
+def replay(
+    source: Source, at: At = None, step: Stepping = False, as_json: AsJson = False, against: Against = None
+) -> Job:
     """Look at a conversation as it was at any of its events; nothing is run, and nothing changes.
 
     On a terminal this steps through it; otherwise each event is printed with the
-    patch that it made and with what the log then owed.
+    patch that it made and with what the log then owed. With --against the exit code is
+    1 if the two versions differ.
     """
+    if against is not None:
+        if step or at is not None:
+            raise typer.BadParameter("not together with --at or --step", param_hint="--against")
+        return Job(partial(_against, source=source, version=against, as_json=as_json))
     if step and as_json:
         raise typer.BadParameter("not together with --step", param_hint="--json")
     screen = all(one.isatty() for one in (sys.stdin, sys.stdout, sys.stderr)) and os.environ.get("TERM") != "dumb"
@@ -63,6 +75,20 @@ async def _replay(settings: Settings, *, source: str, at: int | None, stepping: 
             then = await moment(history, at, default_model=settings.model)
             _print_json(then) if as_json else _print(moment_lines(then))
     return 0
+
+
+async def _against(settings: Settings, *, source: str, version: str, as_json: bool) -> int:
+    from api.cli.against_text import against_lines
+    from api.debugging.against import against
+    from api.debugging.checkouts import NoCheckout
+
+    async with opened_history(source, settings) as history:
+        try:
+            found = await against(history, version)
+        except NoCheckout as error:
+            raise CommandFailed(str(error), WRONG_USAGE) from None
+    _print_json(found) if as_json else _print(against_lines(found))
+    return NO if found.differs else 0
 
 
 async def _list(history: History, *, as_json: bool) -> None:
