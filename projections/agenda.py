@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from domain.events import EVENT_TYPES
 from domain.owes import AwaitInput
-from projections.open_state import keep_state, load_state, only_awaits, owed_at_any_time
+from projections.open_state import keep_state, load_state, only_awaits, owed_at_any_time, skim
 from projections.projection import Projection, Rows
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def fold(rows: Rows, events: Sequence[Event]) -> None:
 def _fold_turn(rows: Rows, events: Sequence[Event]) -> None:
     row = rows.get("turn")
     conversation = load_state(rows.conversation_id, row["state"] if row else None)
-    for event in events:
+    for event in skim(conversation, events):
         conversation.evolve(event.decoded)
     owed = owed_at_any_time(conversation)
     at_once = bool(owed) and not only_awaits(owed)

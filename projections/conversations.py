@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from domain.errors import ConversationNotFound, InvalidInput
 from domain.events import EVENT_TYPES
-from projections.open_state import keep_state, load_state, only_awaits, owed_at_any_time
+from projections.open_state import keep_state, load_state, only_awaits, owed_at_any_time, rests, skim
 from projections.paging import Page, checked_limit, decode_cursor, encode_cursor, read_time
 from projections.projection import Projection, Row, Rows
 from projections.reading import fetch
@@ -33,8 +34,7 @@ def fold(rows: Rows, events: Sequence[Event]) -> None:
     Of its summaries nothing but their usage is of interest.
     """
     row = dict(rows.get() or _new())
-    for event in events:
-        row["usage"] = total(reports(event), row["usage"])
+    row["usage"] = total(chain.from_iterable(map(reports, events)), row["usage"])
     if own := [event for event in events if event.type in EVENT_TYPES]:
         _follow(row, rows.conversation_id, own)
     if "first_position" in row:
@@ -43,17 +43,27 @@ def fold(rows: Rows, events: Sequence[Event]) -> None:
 
 def _follow(row: Row, conversation_id: UUID, events: Sequence[Event]) -> None:
     conversation = load_state(conversation_id, row["state"])
+    newest = skim(conversation, events)
+    if not _watch(row, conversation, newest) and len(newest) < len(events):  # so it was before the newest turn
+        conversation = load_state(conversation_id, row["state"])
+        _watch(row, conversation, events)
     for event in events:
-        conversation.evolve(event.decoded)
         _describe(row, event)
-        owed = owed_at_any_time(conversation)
-        if not owed or only_awaits(owed):
-            row["fsm_state"] = _fsm_state(conversation, event.seq)
-        row["status"] = _status(conversation, suspended=only_awaits(owed))
+    row["status"] = _status(conversation)
     row["last_seq"], row["updated_at"] = events[-1].seq, events[-1].occurred_at
     row.setdefault("first_position", events[0].position)
     row["last_position"] = events[-1].position
     row["state"] = keep_state(conversation)
+
+
+def _watch(row: Row, conversation: Conversation, events: Sequence[Event]) -> bool:
+    """Evolve, keep how the conversation rested last, and return whether it did."""
+    rested = False
+    for event in events:
+        conversation.evolve(event.decoded)
+        if rests(conversation):
+            row["fsm_state"], rested = _fsm_state(conversation, event.seq), True
+    return rested
 
 
 def _new() -> Row:
@@ -83,10 +93,10 @@ def _describe(row: Row, event: Event) -> None:
         row["title"] = data["title"] or None
 
 
-def _status(conversation: Conversation, *, suspended: bool) -> str:
+def _status(conversation: Conversation) -> str:
     if conversation.ended:
         return "ended"
-    if suspended:
+    if only_awaits(owed_at_any_time(conversation)):
         return "suspended"
     return "active" if conversation.busy else "idle"
 

@@ -13,9 +13,16 @@ from domain.snapshots import dump, restore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from projections.event import Event
+
 _KEPT = ("turn", "calls", "waiting", "ended", "copying", "settings", "spent_usd")
 _LIMITS = ("max_steps", "max_attempts", "max_cost_usd", "max_tokens_per_turn")
 """The settings that decide what is owed."""
+
+_WITHIN_TURNS = frozenset(
+    {"tool_call", "suspension", "resolution", "tool_step", "tool_result", "turn_resumed", "turn_ended"}
+)
+"""Types of events that say nothing any more once the next turn has started: it begins with no call of its own."""
 
 _NOTHING = dump(Conversation.at(UUID(int=0)))
 _BEFORE_ALL_DEADLINES = datetime.min.replace(tzinfo=UTC)
@@ -38,6 +45,16 @@ def keep_state(conversation: Conversation) -> dict[str, Any] | None:
     return kept or None
 
 
+def skim(conversation: Conversation, events: Sequence[Event]) -> Sequence[Event]:
+    """Evolve up to the newest `turn_started`, past what happened within earlier turns; return it and what follows."""
+    newest = next((n for n in range(len(events) - 1, -1, -1) if events[n].type == "turn_started"), 0)
+    for event in events[:newest]:
+        # a reply may have seen messages that wait
+        if event.type not in _WITHIN_TURNS and (event.type != "assistant_msg" or conversation.waiting):
+            conversation.evolve(event.decoded)
+    return events[newest:]
+
+
 def owed_at_any_time(conversation: Conversation) -> tuple[Owed, ...]:
     """Say what is owed while no deadline has passed: a function of the log alone."""
     return owes(conversation, _BEFORE_ALL_DEADLINES)
@@ -46,6 +63,14 @@ def owed_at_any_time(conversation: Conversation) -> tuple[Owed, ...]:
 def only_awaits(owed: Sequence[Owed]) -> bool:
     """Whether something is owed, and only people and clients can go on."""
     return bool(owed) and all(isinstance(one, AwaitInput) for one in owed)
+
+
+def rests(conversation: Conversation) -> bool:
+    """Whether nothing is owed, or only people and clients can go on."""
+    if conversation.turn is not None and not conversation.calls and not conversation.copying:
+        return False  # the model is to be called, or the turn to be closed
+    owed = owed_at_any_time(conversation)
+    return not owed or only_awaits(owed)
 
 
 def _strip(conversation: Conversation) -> None:

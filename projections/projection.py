@@ -109,7 +109,7 @@ class Projection:
 
     def key_of(self, row: Row) -> Key:
         """Return the row's key without the conversation."""
-        return tuple(row[column] for column in self.key)
+        return tuple([row[column] for column in self.key])
 
     def is_open(self, row: Row) -> bool:
         """Say whether later events may change the row."""

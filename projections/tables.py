@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
@@ -89,8 +90,9 @@ class Table:
             return
         async with connection.cursor().copy(self._copy) as copy:
             copy.set_types(self._binary)
+            values_of = itemgetter(*self.columns)
             for row in rows:
-                values = [row[column] for column in self.columns]
+                values = list(values_of(row))
                 for at, version in self._json_at:
                     if values[at] is not None:
                         values[at] = version + to_json(values[at])

@@ -52,6 +52,7 @@ class Folding:
     def __init__(self, projections: Sequence[Projection], refused: Callable[[FoldError], None] | None = None) -> None:
         self._projections, self._refused = projections, refused
         self._one: _Conversation | None = None
+        self._stream, self._kind = "", ""
         self.made = [Made() for _ in projections]
         self.rows = 0
         self.skipped: list[Event] = []
@@ -62,25 +63,28 @@ class Folding:
     def take(self, events: Iterable[StoredEvent]) -> None:
         """Fold on; what is finished is in `made`."""
         for stored in events:
-            kind, conversation_id = kind_of(stored.stream)
-            if self._one is None or conversation_id != self._one.id:
-                self.finish()
-                if conversation_id is not None:
-                    self._one = _Conversation(conversation_id, self._projections, self._refused)
+            if stored.stream != self._stream:
+                self._begin(stored.stream)
             if self._one is None:
                 continue
-            if stored.type == STREAM_DELETED:
-                self._one.deleted |= kind == STREAM
-                continue
-            event = Event(stored, self._one.id)
-            if stored.type in TYPES[kind]:
-                self._one.events.append(event)
+            if stored.type in TYPES[self._kind]:
+                self._one.events.append(Event(stored, self._one.id))
                 if len(self._one.events) >= PIECE_EVENTS:
                     self._one.fold()
                     if self._one.held > MOST_HELD:
                         self.rows += self._one.give(self.made, everything=False)
+            elif stored.type == STREAM_DELETED:
+                self._one.deleted |= self._kind == STREAM
             else:
-                self.skipped.append(event)
+                self.skipped.append(Event(stored, self._one.id))
+
+    def _begin(self, stream: str) -> None:
+        kind, conversation_id = kind_of(stream)
+        if self._one is None or conversation_id != self._one.id:
+            self.finish()
+            if conversation_id is not None:
+                self._one = _Conversation(conversation_id, self._projections, self._refused)
+        self._stream, self._kind = stream, kind
 
     def finish(self) -> None:
         """End the conversation that the last event was of; one that was deleted has no rows."""
@@ -89,7 +93,7 @@ class Folding:
                 self._one.fold()
                 self.rows += self._one.give(self.made, everything=True)
             self.finished = self._one.id
-        self._one = None
+        self._one, self._stream = None, ""
 
     def take_made(self) -> list[Made]:
         """Return what was made since the last call, by projection."""
