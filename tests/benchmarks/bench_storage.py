@@ -1,10 +1,11 @@
 """Bytes on disk and milliseconds a turn of a long conversation, beside LangGraph with its PostgreSQL checkpointer.
 
-``python -m tests.benchmarks.bench_storage [--quick] [--peer PYTHON]``. The same turns (`turn_shape`: a user's message,
-a tool call, a 2 kB result, a reply) on one embedded server, each side in a database of its own, with the same instant
-model in the process and without LiteLLM. Ours has the log and every read model, full text included, built while the
-turns run, and compacts by the strategy ``window`` to 30,000 tokens. LangGraph runs in its default mode and with
-durability ``exit``, in a virtual environment that is made for the run unless `PYTHON` has it.
+``python -m tests.benchmarks.bench_storage [--quick] [--peer PYTHON | --audit]``. The same turns (`turn_shape`: a user's
+message, a tool call, a 2 kB result, a reply) on one embedded server, each side in a database of its own, with the same
+instant model in the process and without LiteLLM. Ours has the log and every read model, full text included, built while
+the turns run, and compacts by the strategy ``window`` to 30,000 tokens. LangGraph runs in its default mode and with
+durability ``exit``, in a virtual environment that is made for the run unless `PYTHON` has it. `--audit` shows instead
+what ours costs with the audit of model calls on.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from domain.scope import LOCAL
 from domain.tools import Toolset
 from domain.wire import stream_of
 from infra.agenda import PostgresAgenda, PostgresWaker
+from infra.audit import PostgresAudit
 from infra.clock import Clock
 from infra.database import Database
 from infra.leases import Leases
@@ -99,7 +101,7 @@ def look_up(query: str) -> str:
 
 
 @asynccontextmanager
-async def worked(dsn: str) -> AsyncIterator[tuple[Conversations, Toolset, PostgresLiveTurns]]:
+async def worked(dsn: str, *, audited: bool = False) -> AsyncIterator[tuple[Conversations, Toolset, PostgresLiveTurns]]:
     """Run a worker and a projector over a database."""
     await migrate(dsn)
     async with AsyncExitStack() as stack:
@@ -111,8 +113,9 @@ async def worked(dsn: str) -> AsyncIterator[tuple[Conversations, Toolset, Postgr
         live = await stack.enter_async_context(PostgresLiveTurns(database))
         conversations = Conversations(store, clock, PostgresReceipts(database), PostgresWaker(database))
         toolset = Toolset([look_up])
+        audit = await stack.enter_async_context(PostgresAudit(database, clock)) if audited else None
         surroundings = Surroundings(
-            conversations, InstantModel(), toolset, live, KeysScopeResolver(None), "instant", 86_400
+            conversations, InstantModel(), toolset, live, KeysScopeResolver(None), "instant", 86_400, audit=audit
         )
         worker = Worker(PostgresAgenda(database, lease_s=LEASE_S), surroundings, concurrency=4)
         conversations.nearby = worker.hint
@@ -130,10 +133,10 @@ async def worked(dsn: str) -> AsyncIterator[tuple[Conversations, Toolset, Postgr
             await asyncio.gather(*roles, return_exceptions=True)
 
 
-async def ours(dsn: str, turns: int, settings: ConversationSettings) -> Side:
+async def ours(dsn: str, turns: int, settings: ConversationSettings, *, audited: bool = False) -> Side:
     """Run the turns of one conversation, each from its command to the end of its turn."""
     took = []
-    async with worked(dsn) as (conversations, toolset, live):
+    async with worked(dsn, audited=audited) as (conversations, toolset, live):
         body = CreateConversation(settings=settings)
         created = await create_conversation(conversations, toolset, body, command())
         stream = stream_of(created.conversation_id)
@@ -178,18 +181,21 @@ def environment(home: Path) -> str:
     return python
 
 
-def main(turns: int, peer: str | None) -> None:
+def main(turns: int, peer: str | None, *, audit: bool) -> None:
     """Measure and print."""
     with data_directory() as home, own_postgres(home) as server:
-        python = peer or environment(home / "peer")
 
         def database(name: str) -> str:
             with psycopg.connect(server.dsn, autocommit=True) as connection:
                 connection.execute(f"create database {name}".encode())
             return make_conninfo(server.dsn, dbname=name)
 
-        sides = {
-            "Rejoinder": asyncio.run(ours(database("rejoinder_turns"), turns, WINDOW)),
+        sides = {"Rejoinder": asyncio.run(ours(database("rejoinder_turns"), turns, WINDOW))}
+        if audit:
+            audited = ours(database("audited_turns"), turns, WINDOW, audited=True)
+            return show(sides | {"with its audit": asyncio.run(audited)}, turns)
+        python = peer or environment(home / "peer")
+        sides |= {
             "LangGraph, default": peers(python, database("default_turns"), turns, "async"),
             "LangGraph, exit": peers(python, database("exit_turns"), turns, "exit"),
         }
@@ -220,5 +226,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--peer", metavar="PYTHON")
+    parser.add_argument("--audit", action="store_true")
     options = parser.parse_args()
-    main(30 if options.quick else 200, options.peer)
+    main(30 if options.quick else 200, options.peer, audit=options.audit)
