@@ -15,6 +15,8 @@ from api.cli import (
     chat,
     config,
     events,
+    export,
+    import_,
     keys,
     pausing,
     projections,
@@ -51,9 +53,11 @@ for command in (
     retry.retry,
     rebuild.rebuild,
     verify.verify,
+    export.export,
     config.config,
 ):
     app.command()(command)
+app.command("import")(import_.import_file)
 app.add_typer(keys.commands, name="keys")
 
 
