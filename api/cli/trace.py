@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
-from uuid import UUID
 
 import typer
 
 from api.cli.failures import CommandFailed
 from api.cli.job import Job
+from api.cli.opened_history import Source, opened_history
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from rich.text import Text
 
     from api.debugging.trace import Trace, TraceEvent
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 100
 """Of what an event says; `events` shows it all."""
 
-Conversation = Annotated[UUID, typer.Argument(help="The conversation's id.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="The trace as JSON, with every time.")]
 
 
@@ -30,7 +31,7 @@ Event = Annotated[
 ]
 
 
-def trace(conversation: Conversation, event: Event, as_json: AsJson = False) -> Job:
+def trace(source: Source, event: Event, as_json: AsJson = False) -> Job:
     """Show the causes of an event up to the user's message, and its effects down to the turn's end.
 
     Each event says after what wait it came: for a worker (wake), the model,
@@ -42,21 +43,21 @@ def trace(conversation: Conversation, event: Event, as_json: AsJson = False) -> 
         wanted = event_named(event)
     except ValueError:
         raise typer.BadParameter("an event is named by its id or its number", param_hint="EVENT_ID|SEQ") from None
-    return Job(partial(_trace, conversation_id=conversation, wanted=wanted, as_json=as_json))
+    return Job(partial(_trace, source=source, wanted=wanted, as_json=as_json))
 
 
-async def _trace(settings: Settings, *, conversation_id: UUID, wanted: UUID | int, as_json: bool) -> int:
+async def _trace(settings: Settings, *, source: str, wanted: UUID | int, as_json: bool) -> int:
     from api.answers import json_bytes
-    from api.app import opened_stores
     from api.debugging.trace import trace as trace_event
     from api.debugging.turns import turns_around
     from projections.event import Event as LoggedEvent
 
-    async with opened_stores(settings) as stores:
-        stored = await turns_around(stores.event_store, conversation_id, wanted)
-    found = trace_event([LoggedEvent(event, conversation_id) for event in stored], wanted)
+    async with opened_history(source, settings) as history:
+        await history.last_seq()
+        stored = await turns_around(history.log, history.conversation_id, wanted)
+    found = trace_event([LoggedEvent(event, history.conversation_id) for event in stored], wanted)
     if found is None:
-        raise CommandFailed(f"conversation {conversation_id} has no event {wanted}; `rejoinder events` lists them")
+        raise CommandFailed(f"{source} has no event {wanted}; `rejoinder replay` lists them")
     if as_json:
         sys.stdout.buffer.write(json_bytes(found) + b"\n")
     else:

@@ -7,17 +7,17 @@ import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
 
 import typer
 
 from api.cli.failures import WRONG_USAGE, CommandFailed
 from api.cli.job import Job
+from api.cli.opened_history import Source, opened_history
+from api.cli.printable import shortened
+from api.cli.replay_text import context_head, context_lines, owed_text, patch_lines, shown_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
+    from collections.abc import Iterator, Sequence
 
     from api.debugging.changes import Changes
     from api.debugging.what_if import WhatIf
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 MOST_LINES = 12
 """Of what the model or people would see: the newest."""
-MOST_CHARACTERS = 100
+MOST_CHARACTERS = 110
 
-Conversation = Annotated[UUID, typer.Argument(help="The conversation's id.", show_default=False)]
 Drop = Annotated[list[int] | None, typer.Option("--drop", metavar="SEQ", help="Leave this event out.")]
 Replace = Annotated[
     list[str] | None, typer.Option("--replace", metavar="SEQ=JSON", help="Give fields of its data other values.")
@@ -43,7 +42,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="The whole answer, with JSO
 
 
 def what_if(
-    conversation: Conversation,
+    source: Source,
     drop: Drop = None,
     replace: Replace = None,
     append: Append = None,
@@ -57,7 +56,7 @@ def what_if(
     """
     asked: dict[str, Any] = {"drop": drop or [], "replace": dict(map(_replaced, replace or ()))}
     asked |= {"append": [event for one in append or () for event in _appended(one)], "at": at}
-    return Job(partial(_what_if, conversation_id=conversation, asked=asked, as_json=as_json))
+    return Job(partial(_what_if, source=source, asked=asked, as_json=as_json))
 
 
 def _replaced(option: str) -> tuple[str, Any]:
@@ -86,26 +85,21 @@ def _json(text: str, option: str) -> Any:
         raise typer.BadParameter(f"it is not JSON: {error}", param_hint=option) from None
 
 
-async def _what_if(settings: Settings, *, conversation_id: UUID, asked: dict[str, Any], as_json: bool) -> int:
+async def _what_if(settings: Settings, *, source: str, asked: dict[str, Any], as_json: bool) -> int:
     from api.answers import json_bytes
-    from api.app import opened_stores
-    from api.debugging.history import History
     from api.debugging.what_if import what_if as ask
     from api.errors import InvalidRequest
-    from domain.errors import ConversationNotFound, InvalidInput
+    from domain.errors import InvalidInput
 
-    async with opened_stores(settings) as stores:
+    async with opened_history(source, settings) as history:
         try:
-            changes = _changes(asked)
-            found = await ask(History(stores.event_store, conversation_id), changes, default_model=settings.model)
-        except ConversationNotFound:
-            raise CommandFailed(f"there is no conversation {conversation_id}") from None
+            found = await ask(history, _changes(asked), default_model=settings.model)
         except (InvalidRequest, InvalidInput) as error:
             raise CommandFailed(str(error), WRONG_USAGE) from error
     if as_json:
         sys.stdout.buffer.write(json_bytes(found) + b"\n")
     else:
-        _show(found)
+        _print(found)
     return 0
 
 
@@ -125,59 +119,26 @@ def _changes(asked: dict[str, Any]) -> Changes:
         raise InvalidRequest(field_errors(error, given)) from None
 
 
-def _show(found: WhatIf) -> None:
-    from rich.console import Console
+def _print(found: WhatIf) -> None:
+    for line in _lines(found):
+        print(line)
 
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    console.print(f"really:   after event {found.reality.seq} the log owes {_owed(found.reality.owes)}")
-    console.print(f"what if:  after event {found.seq} the log would owe {_owed(found.owes)}", style="bold")
+
+def _lines(found: WhatIf) -> Iterator[str]:
+    yield f"really:  after event {found.reality.seq} the log owes {owed_text(found.reality.owes)}"
+    yield f"what if: after event {found.seq} the log would owe {owed_text(found.owes)}"
     for title, doubts in (("can no longer follow", found.impossible), ("might have been otherwise", found.uncertain)):
         if doubts:
-            console.print(f"\n{title}:", style="bold")
-        for doubt in doubts:
-            console.print(f"{doubt.seq:>5}  {doubt.type:<20}  {doubt.reason}", style="dim")
-    _list(console, "the model would see", [_message_text(message) for message in found.working_set.messages])
-    _list(console, "people would see", [_row_text(row) for row in found.messages])
-    _list(console, "the state would differ by", [json.dumps(one, ensure_ascii=False) for one in found.patch])
+            yield f"{title}:"
+        yield from (f"{doubt.seq:>5}  {doubt.type:<20}  {doubt.reason}" for doubt in doubts)
+    yield from _some(f"the model would see ({context_head(found.working_set)})", list(context_lines(found.working_set)))
+    yield from _some("people would see", list(shown_lines(found.messages)))
+    yield from _some("the state would differ by", list(patch_lines(found.patch)))
 
 
-def _list(console: Console, title: str, lines: Sequence[str]) -> None:
-    from api.cli.printable import on_one_line, shortened
-
-    console.print(f"\n{title}:" if lines else f"\n{title}: nothing", style="bold")
+def _some(title: str, lines: Sequence[str]) -> Iterator[str]:
+    """Yield the newest of these lines."""
+    yield f"{title}:" if lines else f"{title}: nothing"
     if len(lines) > MOST_LINES:
-        console.print(f"  … {len(lines) - MOST_LINES:,} before", style="dim")
-    for line in lines[-MOST_LINES:]:
-        console.print("  " + shortened(on_one_line(line), MOST_CHARACTERS))
-
-
-def _owed(owes: Sequence[dict[str, Any]]) -> str:
-    """Return what is owed in words, as ``run_tools call_1``."""
-    texts = []
-    for one in owes:
-        named = [item for key in ("messages", "calls", "pending") for item in one.get(key) or ()]
-        texts.append(" ".join([one["kind"], *named, *([one["reason"]] if "reason" in one else [])]))
-    return ", ".join(texts) or "nothing"
-
-
-def _message_text(message: dict[str, Any]) -> str:
-    from api.cli.event_text import parts_text
-
-    content = message.get("content") or ""
-    calls = [f"{call['function']['name']}({call['function']['arguments']})" for call in message.get("tool_calls", ())]
-    said = content if isinstance(content, str) else parts_text(content)
-    return f"{message['role']:<10}{' '.join([said, *calls]).strip()}"
-
-
-def _row_text(row: dict[str, Any]) -> str:
-    from api.cli.event_text import call_text, parts_text
-
-    content = row["content"]
-    match row["content_type"]:
-        case "tool_call":
-            said = call_text(content["name"], content.get("args"))
-        case "tool_result":
-            said = parts_text(content["content"])
-        case _:
-            said = content.get("text") or row["content_type"]
-    return f"{row['message_type']:<10}{said} [{row['status']}]"
+        yield f"  … {len(lines) - MOST_LINES:,} before"
+    yield from (f"  {shortened(line, MOST_CHARACTERS)}" for line in lines[-MOST_LINES:])
