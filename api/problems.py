@@ -27,6 +27,7 @@ from domain import errors
 from domain.event_store import StoreError
 from infra.database import DatabaseUnavailable
 from projections.parked import ConversationParked
+from projections.pausing import ProjectionPaused
 from projections.rebuild.jobs import RebuildRunning
 from projections.versions import OtherVersion, ProjectionMismatch
 
@@ -89,6 +90,7 @@ KINDS: dict[type[BaseException], Kind] = {
     # races and outages
     TooManyRaces: Kind("contended", 503, "Too many writers at once", None, _SOON),
     NotCaughtUp: Kind("behind", 503, "The read model is behind", None, _SOON),
+    ProjectionPaused: Kind("paused", 503, "The read model is paused", None, _SOON),
     ConversationParked: Kind("parked", 503, "The read model has parked the conversation", None, _SOON),
     ProjectionMismatch: Kind("other-version", 409, "The read model is of another version"),
     OtherVersion: Kind("rebuilding", 503, "The read model is being rebuilt", None, _SOON),

@@ -15,6 +15,7 @@ from commands.ports import NotCaughtUp
 from domain.errors import ConversationNotFound
 from domain.scope import Scope
 from projections.parked import ConversationParked, parked_before
+from projections.pausing import refuse_paused
 from projections.positions import Positions
 from projections.versions import Versions
 
@@ -41,7 +42,8 @@ async def follow_positions(app: web.Application) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def reading(request: web.Request, asked: Freshness, *read_models: str) -> AsyncIterator[AsyncConnection]:
-    """Lend a connection as soon as these read models have reached `min_position`; raises `NotCaughtUp` after `wait_ms`.
+    """Lend a connection as soon as these read models have reached `min_position`; raises `NotCaughtUp` after `wait_ms`,
+    or `ProjectionPaused`.
 
     Name every read model that the query looks into: ``conversations`` too where it says what is visible. Raises
     `ConversationParked` where what was asked for waits in one of them, `OtherVersion` for one that this code does not
@@ -49,6 +51,8 @@ async def reading(request: web.Request, asked: Freshness, *read_models: str) -> 
     """
     position, wait_s = asked.min_position, asked.wait_ms / 1000
     if position is not None and not await request.app[POSITIONS].wait(read_models, position, wait_s):
+        async with resources(request).database.connection() as connection:
+            await refuse_paused(connection, read_models)
         raise NotCaughtUp(f"the read model has not reached position {position} yet; try again")
     if position is not None:
         await _refuse_parked(request, read_models, position)

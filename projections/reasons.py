@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from projections.projection import Row
 
 LONGEST = 300
+OTHER_FORM = ("42703", "42804")
+"""SQLSTATEs of columns that are not in the table, or of another type there."""
+GROW = ": when columns of a projection change, its version has to grow"
 _WORD = re.compile(r"\w{3,}")
 
 
@@ -38,7 +41,8 @@ def reason_of(error: Exception, said: Iterable[Any] | None = None) -> str:
         heard = "\n".join(_texts(list(said))).casefold()
         line = _WORD.sub(lambda word: "…" if word[0].casefold() in heard else word[0], line[: 10 * LONGEST])
     named = ": ".join(filter(None, (type(error).__name__, line)))[:LONGEST]
-    return f"{named} ({place})" if place else named
+    hint = GROW if isinstance(error, psycopg.Error) and error.sqlstate in OTHER_FORM else ""
+    return f"{named} ({place}){hint}" if place else named
 
 
 def _place(error: Exception) -> str:

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 COUNTED = 1_000
 PAGE = 100
+# who died, or waits for a database that was away, is given as long as taking over from him takes
 SELECT = """
-select name, version, generation, status, position, updated_at, coalesce(parked, 0) as parked, skipped_position,
+select name, version, generation, position,
+    case when status in ('running', 'failing') and until is null then 'waiting' else status end as status,
+    updated_at, coalesce(parked, 0) as parked, skipped_position,
     coalesce(projections.error, newest.error) as error
 from projections
+left join leases on key = 'projection:' || name and until > clock_timestamp() - interval '5 seconds'
 left join (select projection, count(*) as parked from parked group by projection) as held on held.projection = name
 left join (select projection, min(position) as skipped_position from skipped group by projection) as skips
     on skips.projection = name
@@ -46,7 +50,10 @@ NEVER_RAN = Lag(None, None)
 
 
 async def projection_statuses(connection: AsyncConnection, store: EventStore, *, now: datetime) -> list[dict[str, Any]]:
-    """Return how each projection stands; the lag of one that never ran is unknown, not 0. Raises `StoreError`."""
+    """Return how each projection stands; the lag of one that never ran is unknown, not 0. Raises `StoreError`.
+
+    Its status is `new`, `running`, `failing`, `paused`, or `waiting` for a process of its version to lead it.
+    """
     found = await fetch(connection, SELECT, {})
     lags = await lags_of(store, {row["position"] for row in found if row["status"] != "new"}, now)
     rebuilds = {name: progress._asdict() for name, progress in (await rebuild_progress(connection)).items()}

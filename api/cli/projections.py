@@ -1,4 +1,4 @@
-"""`projections`: how the read models stand."""
+"""`projections`: how the read models stand, and removing one that no code has any more."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from api.cli.failures import WRONG_USAGE, CommandFailed
 from api.cli.job import Job
 
 if TYPE_CHECKING:
@@ -16,15 +17,36 @@ if TYPE_CHECKING:
     from api.routes.rebuilds import RebuildItem
     from infra.settings import Settings
 
-COLOURS = {"running": "green", "new": "yellow"}
+COLOURS = {"running": "green", "new": "yellow", "waiting": "yellow"}
 """Of a status; any other one wants attention."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="As GET /v1/projections has it.")]
 
 
-def projections(as_json: AsJson = False) -> Job:
+Drop = Annotated[str | None, typer.Option("--drop", metavar="NAME", help="Remove one that no code has any more.")]
+
+
+def projections(as_json: AsJson = False, dropped: Drop = None) -> Job:
     """Show each read model's position, its lag behind the log, and what is parked."""
-    return Job(partial(_projections, as_json=as_json))
+    return Job(partial(_projections, as_json=as_json) if dropped is None else partial(_drop, name=dropped))
+
+
+async def _drop(settings: Settings, *, name: str) -> int:
+    from api.app import opened_stores
+    from projections.dropping import StillLed, drop
+
+    async with opened_stores(settings) as stores:
+        if name in (one.name for one in stores.projections):
+            raise CommandFailed(f"the code has the read model {name}: take it out of REJOINDER_PROJECTIONS first")
+        async with stores.database.connection() as connection:
+            try:
+                dropped = await drop(connection, name)
+            except StillLed as error:
+                raise CommandFailed(str(error)) from error
+    if not dropped:
+        raise CommandFailed(f"there is no read model {name!r}; see `rejoinder projections`", WRONG_USAGE)
+    print(f"{name} is dropped")
+    return 0
 
 
 async def _projections(settings: Settings, *, as_json: bool) -> int:
@@ -77,5 +99,7 @@ def _show(items: Sequence[ProjectionItem]) -> None:
 def _progress(rebuild: RebuildItem) -> str:
     if rebuild.error:
         return f"it stopped, and is tried again: {rebuild.error}"
+    if not rebuild.rate:
+        return f"{rebuild.done:,} of {rebuild.total:,} events, waiting for a server or `rejoinder rebuild`"
     left = "" if rebuild.eta_s is None else f", {rebuild.eta_s:.0f} s left"
     return f"{rebuild.done:,} of {rebuild.total:,} events, {rebuild.rate:,.0f}/s{left}"

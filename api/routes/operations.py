@@ -34,6 +34,7 @@ PROJECTION = "/v1/projections/{name}"
 class ProjectionItem(BaseModel):
     """How a read model stands; its lag is unknown (null) if it never ran, `lag_events` also from 1,000 on.
 
+    `status` is `new`, `running`, `failing`, `paused`, or `waiting` while no process leads it.
     `parked` counts conversations whose events wait, `skipped_position` is that of the first event of a type that was
     not known.
     """

@@ -36,7 +36,8 @@ async def test_r8_a_paused_read_model_shows_its_lag_and_claims_nothing_newer(api
     said = await api("POST", f"{path}/messages", json={"content": "Hello"})
     assert (await fresh(api, path, said)).json["last_seq"] == 2
     behind = await fresh(api, f"{path}/messages", said, wait_ms=100)
-    assert (behind.status, behind.json["type"], behind.headers["Retry-After"]) == (503, "urn:rejoinder:behind", "1")
+    assert (behind.status, behind.json["type"], behind.headers["Retry-After"]) == (503, "urn:rejoinder:paused", "1")
+    assert "display_messages is paused" in behind.json["detail"]
     item = await standing(api, "display_messages")
     assert (item["status"], item["lag_events"]) == ("paused", 1)
     assert item["lag_seconds"] > 0

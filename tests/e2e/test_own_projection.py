@@ -77,6 +77,10 @@ async def test_the_example_serves_a_table_of_what_the_model_wrote(
 
     standing = run("projections", "--json", **settings)
     assert "todos" in {item["name"] for item in json.loads(standing.stdout)["items"]}
+    kept = run("projections", "--drop", "todos", **settings)
+    assert (kept.exit_code, kept.stderr.partition(":")[0]) == (1, "rejoinder")
+    dropped = run("projections", "--drop", "todos", **settings | {"projections": ""})
+    assert (dropped.exit_code, dropped.stdout) == (0, "todos is dropped")
 
 
 def test_a_projection_that_cannot_be_loaded_is_one_line_at_start(tmp_path: Path) -> None:
