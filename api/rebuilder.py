@@ -49,6 +49,8 @@ class Rebuilder:
 
     async def run(self) -> NoReturn:
         """Look for work until cancelled, through outages."""
+        if self._settings.projection_upgrade == "ignore":
+            await self._say_outdated()
         while True:
             try:
                 if self._settings.projection_upgrade == "auto":
@@ -57,6 +59,17 @@ class Rebuilder:
             except Exception as error:
                 logger.warning("rebuilds: %s", error, extra={"action": "rebuilds_failed"})
             await asyncio.sleep(LOOK_EVERY_S * random.uniform(0.8, 1.2))
+
+    async def _say_outdated(self) -> None:
+        async with self._workshop.database.connection() as connection:
+            old = await outdated(connection, self._projections.values())
+        if old:
+            names = " ".join(one.name for one in old)
+            logger.warning(
+                "older versions of read models stay and nobody moves them on: run `rejoinder rebuild %s`",
+                names,
+                extra={"action": "upgrade_ignored"},
+            )
 
     async def _want_outdated(self) -> None:
         async with self._workshop.database.connection() as connection:

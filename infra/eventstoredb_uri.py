@@ -41,7 +41,7 @@ def parse_uri(text: str) -> EventStoreDBUri:
         _refuse(f"begins with none of {schemes} (or the same with {DISCOVER} before the colon)")
     login, _, places = parts.netloc.rpartition("@")
     hosts = places.split(",")
-    if not all(re.fullmatch(r"[\w.-]+(:\d{1,5})?", host, re.ASCII) for host in hosts):
+    if not all(_is_place(host) for host in hosts):
         _refuse(f"names no server as in {EXAMPLE} ({ENCODED})")
     if discover and len(hosts) > 1:
         _refuse(f"names several hosts with {DISCOVER}, which takes one name of all nodes")
@@ -73,6 +73,11 @@ def _split(text: str) -> SplitResult:
     with suppress(ValueError):  # it repeats what it does not like, be it a part of the password
         return urlsplit(text)
     _refuse(f"is not like {EXAMPLE} ({ENCODED})")
+
+
+def _is_place(host: str) -> bool:
+    found = re.fullmatch(r"[\w.-]+(?::(\d{1,5}))?", host, re.ASCII)
+    return found is not None and 1 <= int(found[1] or 1) <= 65535
 
 
 def _check(options: dict[str, str]) -> None:

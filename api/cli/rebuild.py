@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from projections.rebuild.progress import Progress
     from projections.rebuild.run import Workshop
 
+TERMINATED = 128 + signal.SIGTERM
+LONGEST_END_S = 5.0
+"""When whoever has started an attached command is gone, it ends, be it in the middle of something."""
 NICENESS = 10
 """Who serves goes first, unless a rebuild is to be fast."""
 
@@ -64,10 +67,18 @@ async def _rebuild(settings: Settings, *, names: Sequence[str], fast: bool, atta
                 await rebuild(workshop, chosen, spread=spread)
             await _say_what_is_parked(workshop, chosen)
         except asyncio.CancelledError:
-            if not stop.asked:
-                await cancel(workshop, chosen)
+            if stop.asked:
+                _say(chosen, "stopped; the same command or a running server goes on with it", quiet=attached)
+                return TERMINATED
+            await cancel(workshop, chosen)
+            _say(chosen, "cancelled, the read models stay as they were")
             raise
     return 0
+
+
+def _say(projections: Sequence[Projection], what: str, *, quiet: bool = False) -> None:
+    if not quiet:
+        print(f"{', '.join(one.name for one in projections)}: {what}", file=sys.stderr)
 
 
 async def _say_what_is_parked(workshop: Workshop, projections: Sequence[Projection]) -> None:
@@ -83,7 +94,7 @@ class _Stop:
     """Being told to stop without giving up: by SIGTERM, or by the end of whoever has started an attached command."""
 
     def __init__(self, attached: bool) -> None:
-        self.asked = False
+        self.asked, self._attached = False, attached
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop)
@@ -91,8 +102,11 @@ class _Stop:
             loop.add_reader(sys.stdin.fileno(), self._stop)
 
     def _stop(self) -> None:
-        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(sys.stdin.fileno())
         self.asked = True
+        if self._attached:
+            loop.call_later(LONGEST_END_S, os._exit, TERMINATED)
         if self._task is not None:
             self._task.cancel()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -54,8 +56,12 @@ async def _verify(settings: Settings, *, names: Sequence[str]) -> int:
         chosen = named(stores.projections, names) if names else list(stores.projections)
         workshop = workshop_of(stores)
         collect_garbage_rarely()
-        async with workshop.open_log(None) as log, ProgressBar("verify", look):
-            verdicts = await verify(workshop.database, log, chosen, note)
+        try:
+            async with workshop.open_log(None) as log, ProgressBar("verify", look):
+                verdicts = await verify(workshop.database, log, chosen, note)
+        except asyncio.CancelledError:
+            print("verify: stopped before its end, nothing is changed", file=sys.stderr)
+            raise
     for verdict in verdicts:
         _show(verdict)
     return NO if any(verdict.differences or verdict.parked for verdict in verdicts) else 0

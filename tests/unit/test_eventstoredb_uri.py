@@ -39,6 +39,7 @@ def test_the_clients_are_given_a_password_that_they_cannot_take_for_a_server() -
         ("postgresql://ada:secret@db", "begins with none of"),
         ("esdb://", "names no server"),
         ("esdb://ada:secret@db:port", "names no server"),
+        ("esdb://ada:secret@db:65536", "names no server"),
         ("esdb+discover://ada:secret@a,b", "several hosts"),
         ("esdb://ada:sec/secret@db", "percent-encoded"),
         ("esdb://db", "lacks user and password"),
