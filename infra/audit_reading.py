@@ -31,7 +31,7 @@ where conversation_id = %(id)s
 order by {_ORDER} limit %(limit)s
 """
 _PARTS: LiteralString = """
-select c.model, p.body
+select c.model, c.redacted, p.body
 from model_calls c, unnest(c.messages || c.tools || c.params) with ordinality as ref (part, n)
     join audit_parts p on p.id = ref.part
 where c.id = (
@@ -45,12 +45,16 @@ class ModelCallNotFound(Exception):
 
 
 class SentRequest(NamedTuple):
-    """What a model was asked, each piece as the JSON that was kept of it: so `raw` is what was sent, byte for byte."""
+    """What a model was asked, each piece as the JSON that was kept of it: so `raw` is what was sent, byte for byte.
+
+    `redacted`: hooks have changed messages before they were kept.
+    """
 
     model: str
     messages: list[str]
     tools: str
     params: str
+    redacted: bool
 
     @property
     def raw(self) -> bytes:
@@ -81,25 +85,28 @@ async def request_of(
 ) -> SentRequest:
     """Return the exact request of a try. Raises `ConversationNotFound`, `ModelCallNotFound`."""
     await require_readable(connection, scope, conversation_id)
-    return await _sent(connection, "id = %(call)s", {"id": conversation_id, "call": model_call_id})
+    sent = await _sent(connection, "id = %(call)s", {"id": conversation_id, "call": model_call_id})
+    if sent is None:
+        raise ModelCallNotFound("the audit has no such model call (any more)")
+    return sent
 
 
-async def request_as_of(connection: AsyncConnection, conversation_id: UUID, context_seq: int) -> SentRequest:
+async def request_as_of(connection: AsyncConnection, conversation_id: UUID, context_seq: int) -> SentRequest | None:
     """Return the exact request of the newest try in a turn that saw the log up to this seq and no further.
 
-    Whoever asks has looked whether the caller may read the conversation. Raises `ModelCallNotFound`.
+    None where the audit has none. Whoever asks has looked whether the caller may read the conversation.
     """
-    values = {"id": conversation_id, "seq": context_seq}
-    return await _sent(connection, "context_seq = %(seq)s", values)
+    return await _sent(connection, "context_seq = %(seq)s", {"id": conversation_id, "seq": context_seq})
 
 
-async def _sent(connection: AsyncConnection, which: LiteralString, values: dict[str, Any]) -> SentRequest:
+async def _sent(connection: AsyncConnection, which: LiteralString, values: dict[str, Any]) -> SentRequest | None:
     query = _PARTS.replace("{which}", which)
     rows = await (await connection.execute(query, values)).fetchall()
     if not rows:
-        raise ModelCallNotFound("the audit has no such model call (any more)")
-    *messages, tools, params = (body for _, body in rows)
-    return SentRequest(rows[0][0], messages, tools, params)
+        return None
+    model, redacted, _ = rows[0]
+    *messages, tools, params = (body for _, _, body in rows)
+    return SentRequest(model, messages, tools, params, redacted)
 
 
 def _cursor(last: dict[str, Any]) -> str:

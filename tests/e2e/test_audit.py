@@ -132,6 +132,7 @@ async def test_c6_each_try_of_a_call_is_kept_with_the_exact_request(
         assert [one["context_seq"] for one in kept][1:3] == [one["context_seq"] for one in replies]
         async with Database(database_url) as database, database.connection() as connection:
             sent = await request_as_of(connection, UUID(conversation.id), replies[0]["context_seq"])
+        assert sent is not None
         assert sent.raw == requests[1]
 
         pages, cursor = [], ""
