@@ -74,6 +74,7 @@ def _new() -> Row:
         "settings": {},
         "metadata": {},
         "forked_from": None,
+        "forked_seq": None,
         "usage": total(()),
         "fsm_state": None,
         "created_at": None,
@@ -86,6 +87,7 @@ def _describe(row: Row, event: Event) -> None:
     if event.type == "conversation_started":
         row["tenant"], row["owner"], row["title"] = data["tenant"], data["owner"], data.get("title")
         row["forked_from"] = UUID(data["forked_from"]) if data.get("forked_from") else None
+        row["forked_seq"] = data.get("forked_seq")
         row["created_at"] = event.occurred_at
     if event.type in ("conversation_started", "conversation_changed"):
         row["settings"], row["metadata"] = data.get("settings", {}), data.get("metadata", {})
@@ -117,7 +119,7 @@ def _fsm_state(conversation: Conversation, seq: int) -> dict[str, Any]:
 
 CONVERSATIONS = Projection(
     name="conversations",
-    version=3,
+    version=4,
     columns={
         "tenant": "text not null",
         "owner": "text not null",
@@ -126,6 +128,7 @@ CONVERSATIONS = Projection(
         "settings": "json not null",
         "metadata": "json not null",
         "forked_from": "uuid",
+        "forked_seq": "int",
         "usage": "json not null",
         "fsm_state": "json",
         "last_seq": "int not null",
@@ -141,17 +144,22 @@ CONVERSATIONS = Projection(
         "(tenant, updated_at, conversation_id)",
         "(tenant, owner, updated_at, conversation_id)",
         "(tenant, owner, last_position)",
+        "(forked_from) where forked_from is not null",
         INDEX,
     ),
     extra=(words_column("title"),),
 )
 
 FIELDS = """conversation_id as id, conversation_id, tenant, owner, title, status, settings, metadata, forked_from,
-    usage, fsm_state, last_seq, created_at, updated_at"""
+    forked_seq, usage, fsm_state, last_seq, created_at, updated_at"""
+
+
+MOST_FORKS = 200
+"""Of one conversation are shown, the newest."""
 
 
 async def get_conversation(connection: AsyncConnection, scope: Scope, conversation_id: UUID) -> dict[str, Any]:
-    """Return a conversation as the API shows it; raises `ConversationNotFound`."""
+    """Return a conversation as the API shows it, with its forks; raises `ConversationNotFound`."""
     condition, values = visible(scope, all_owners=scope.is_admin)
     found = await fetch(
         connection,
@@ -160,7 +168,13 @@ async def get_conversation(connection: AsyncConnection, scope: Scope, conversati
     )
     if not found:
         raise ConversationNotFound("no such conversation")
-    return found[0]
+    forks = await fetch(
+        connection,
+        f"select conversation_id, title, forked_seq, created_at from conversations "
+        f"where {condition} and forked_from = %(id)s order by created_at desc, conversation_id limit %(limit)s",
+        {**values, "id": conversation_id, "limit": MOST_FORKS},
+    )
+    return found[0] | {"forks": forks}
 
 
 async def list_conversations(

@@ -85,11 +85,27 @@ class ConversationItem(BaseModel):
     tenant: str
     owner: str
     forked_from: UUID | None
+    forked_seq: int | None
     fsm_state: FsmState | None
     usage: UsageTotal
     last_seq: int
     created_at: datetime
     updated_at: datetime
+
+
+class ForkItem(BaseModel):
+    """Another conversation that begins as this one does, up to `forked_seq`."""
+
+    conversation_id: UUID
+    title: str | None
+    forked_seq: int
+    created_at: datetime
+
+
+class ConversationWhole(ConversationItem):
+    """A conversation, and the newest of those that were forked from it."""
+
+    forks: list[ForkItem]
 
 
 @command("POST", CONVERSATIONS, CreateConversation, answers={201: Created})
@@ -114,7 +130,7 @@ async def list_all(request: web.Request, asked: ConversationsQuery, scope: Scope
     return json_answer(page)
 
 
-@query(CONVERSATION, Freshness, answer=ConversationItem)
+@query(CONVERSATION, Freshness, answer=ConversationWhole)
 async def get(request: web.Request, asked: Freshness, scope: Scope) -> web.Response:
     """Look at a conversation."""
     async with reading(request, asked, "conversations") as connection:

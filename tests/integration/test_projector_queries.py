@@ -92,6 +92,8 @@ async def test_a_conversation_is_shown_with_all_its_fields(read_side: ReadSide) 
         "tenant": "acme",
         "owner": "ada",
         "forked_from": None,
+        "forked_seq": None,
+        "forks": [],
         "fsm_state": {
             "state": "awaiting_input",
             "pending": {

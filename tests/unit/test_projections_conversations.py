@@ -95,7 +95,8 @@ def test_c7_totals_add_what_was_reported() -> None:
 
 
 def test_a_fork_names_its_source() -> None:
-    given(started(forked_from=SOURCE)).project(CONVERSATIONS).then({"forked_from": SOURCE})
+    fork = started(forked_from=SOURCE, forked_seq=9)
+    given(fork).project(CONVERSATIONS).then({"forked_from": SOURCE, "forked_seq": 9})
 
 
 def test_newest_activity_is_the_time_of_the_newest_event() -> None:
