@@ -70,7 +70,7 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "tool_step": lambda data: f"{data['step']} {data['n']}: {_written(data.get('value'))}",
     "tool_result": lambda data: _joined(data["status"] + ":", parts_text(data["content"])),
-    "turn_ended": lambda data: _joined(f"turn {data['turn']}", data["outcome"], data.get("reason")),
+    "turn_ended": lambda data: _joined(f"turn {data['turn']}", data["outcome"], data.get("reason"), data.get("detail")),
     "usage_reported": lambda data: _joined(data["purpose"], *(usage.get("model") for usage in data["usage"])),
     "conversation_ended": lambda data: data.get("reason") or "",
 }

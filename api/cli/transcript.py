@@ -119,7 +119,8 @@ class Transcript:
             self._speak("text", event.partial_text[len(said) :])
         self._step = None
         if event.outcome == "failed":
-            self._line(f"the turn failed: {event.reason or 'for no known reason'}", "red")
+            why = f"{event.reason}: {event.detail}" if event.detail else event.reason or "for no known reason"
+            self._line(f"the turn failed: {why}", "red")
         elif event.outcome == "cancelled":
             self._line("(cancelled)", "red")
 

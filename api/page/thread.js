@@ -84,12 +84,12 @@ export class Thread {
     this._add(card.node);
   }
 
-  on_turn_ended({ outcome, reason, partial_text }) {
+  on_turn_ended({ outcome, reason, detail, partial_text }) {
     this.turn = null;
     this._forget();
     if (partial_text) this._add(this._article("assistant cut", "Agent, cut off", paragraph(partial_text)));
     if (outcome === "cancelled") this._add(paragraph("Stopped.", "note quiet"));
-    if (outcome === "failed") this._add(paragraph(`The turn failed: ${reason}`, "note problem"));
+    if (outcome === "failed") this._add(paragraph(`The turn failed: ${detail ? `${reason}: ${detail}` : reason}`, "note problem"));
   }
 
   on_conversation_ended({ reason }) {

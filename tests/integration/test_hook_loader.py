@@ -41,25 +41,25 @@ def _clean_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
 
 
 def test_a_file_gives_the_hooks_that_it_defines_in_order(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MODULE)
-    assert load_hooks(["mine.py"]).names == ("first", "second")
-    assert load_hooks(["mine.py:named_otherwise", "mine:first"]).names == ("second", "first")
+    (tmp_path / "my_own_hooks.py").write_text(MODULE)
+    assert load_hooks(["my_own_hooks.py"]).names == ("first", "second")
+    assert load_hooks(["my_own_hooks.py:named_otherwise", "my_own_hooks:first"]).names == ("second", "first")
 
 
 def test_a_list_says_which(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MODULE + "\nhooks = [named_otherwise]\n")
-    assert load_hooks(["mine.py"]).names == ("second",)
+    (tmp_path / "my_own_hooks.py").write_text(MODULE + "\nhooks = [named_otherwise]\n")
+    assert load_hooks(["my_own_hooks.py"]).names == ("second",)
 
 
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        (["mine.py:no_hook"], "is no hook: mark it"),
-        (["mine.py", "mine.py:first"], "there is a hook named 'first' already"),
+        (["my_own_hooks.py:no_hook"], "is no hook: mark it"),
+        (["my_own_hooks.py", "my_own_hooks.py:first"], "there is a hook named 'first' already"),
         (["absent.py"], "there is no file"),
     ],
 )
 def test_what_cannot_be_loaded_is_named(tmp_path: Path, entries: list[str], message: str) -> None:
-    (tmp_path / "mine.py").write_text(MODULE)
+    (tmp_path / "my_own_hooks.py").write_text(MODULE)
     with pytest.raises(LoadError, match=message):
         load_hooks(entries)

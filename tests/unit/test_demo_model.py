@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from commands.agent.model import Delta, ModelReply, ModelRequest
+from domain.hook_context import context_message
 from domain.parts import text_of
 from domain.summarising import INSTRUCTIONS
 from infra.demo_model import DemoModel, answer
@@ -128,3 +129,8 @@ async def test_the_router_sends_only_the_name_demo_to_the_demo_model() -> None:
         said = [item async for item in router.stream(ModelRequest(model, [_says("hi")]))]
         assert said == [Delta("text", f"{adapter} for {model}")]
     assert [await router.window_of(model) for model in ("demo", "openai/demo")] == [None, 8_192]
+
+
+def test_it_does_not_answer_what_hooks_add() -> None:
+    messages = [_says("what time is it"), context_message("Be brief; ask me something.")]
+    assert answer(messages, {*ALL}) == ("One moment: current_time.", [TIME])
