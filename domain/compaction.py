@@ -59,12 +59,13 @@ def budget_of(settings: Mapping[str, Any], window: int | None) -> Budget:
     )
 
 
-def exceeds(budget: Budget, tokens: int, turn_tokens: int) -> bool:
-    """Say whether a conversation is too large after a turn, given its size and that of the turn.
+def exceeds(budget: Budget, tokens: int, largest_turn_tokens: int) -> bool:
+    """Say whether a conversation is too large after a turn, given its size and that of its largest turn.
 
-    The next turn is to find room within the budget: a tenth of it, or as much as the turn took, up to a quarter.
+    The next turn is to find room within the budget: a tenth of it, or as much as any turn took, up to a quarter.
+    So what was too large once stays so, whatever comes, until something of it is summarised.
     """
-    room = max(budget.tokens // 10, min(turn_tokens, budget.tokens // 4))
+    room = max(budget.tokens // 10, min(largest_turn_tokens, budget.tokens // 4))
     return budget.strategy != "none" and tokens + room > budget.tokens
 
 
@@ -111,11 +112,11 @@ def cut(
     takes no more than half of the budget. Somebody who `asked` wants it now: at most a quarter stays. The part has
     about `most_tokens`, or is one turn.
     """
-    ends, total, base = _measured(based_on, events, budget, system_prompt=system_prompt, model=model)
+    ends, total, largest, base = _measured(based_on, events, budget, system_prompt=system_prompt, model=model)
     if not ends:
         return None
     newest = ends[-1].tokens - (ends[-2].tokens if len(ends) > 1 else base)
-    if not (asked or exceeds(budget, total, newest)):
+    if not (asked or exceeds(budget, total, largest)):
         return None
     whole = ends[-1].tokens - base
     keep = min(budget.keep_recent, whole // 4) if asked else budget.keep_recent
@@ -159,8 +160,8 @@ def _measured(
     *,
     system_prompt: str | None,
     model: str,
-) -> tuple[list[_End], int, int]:
-    """Return the ends of turns, how large everything is, and how large what comes before the events is."""
+) -> tuple[list[_End], int, int, int]:
+    """Return the ends of turns, how large everything is, the largest turn, and what comes before the events."""
     content = based_on.content if based_on else None
     growing = WorkingSet(system_prompt=system_prompt, model=model, summary=content, result_bytes=budget.result_bytes)
     base = growing.tokens()
@@ -180,7 +181,7 @@ def _measured(
                         del unanswered[message.message_id]
             case TurnEnded():
                 ends.append(_End(event.seq, growing.tokens(), tuple(one.seq for one in unanswered.values())))
-    return ends, growing.tokens(), base
+    return ends, growing.tokens(), growing.largest_turn_tokens(), base
 
 
 def _touched(events: Iterable[ConversationEvent]) -> list[Resource]:

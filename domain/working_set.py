@@ -62,6 +62,7 @@ class WorkingSet:
             self._placed.append(summary_message(summary))
         self._counted = self._counted_tokens = 0
         self._turn_at = len(self._placed)
+        self._largest_turn = 0
         self._waiting: dict[str, UserMsg] = {}
         self._floating: list[UserMsg] = []
         self._reply: AssistantMsg | None = None
@@ -114,9 +115,9 @@ class WorkingSet:
         self._counted = len(self._placed)
         return self._counted_tokens + self._unplaced_tokens()
 
-    def turn_tokens(self) -> int:
-        """Return the same of the newest turn alone."""
-        return tokens_of(self._placed[self._turn_at :]) + self._unplaced_tokens()
+    def largest_turn_tokens(self, *, plus: int = 0) -> int:
+        """Return the same of the largest turn alone, if the newest one had so many more."""
+        return max(self._largest_turn, tokens_of(self._placed[self._turn_at :]) + self._unplaced_tokens() + plus)
 
     def _unplaced_tokens(self) -> int:
         return tokens_of([*self._batch(), *map(user_message, self._floating)])
@@ -129,6 +130,7 @@ class WorkingSet:
 
     def _begin(self, event: TurnStarted) -> None:
         self._place_batch()
+        self._largest_turn = self.largest_turn_tokens()
         self._turn_at = len(self._placed)
         answered = [self._waiting.pop(message_id) for message_id in event.answers if message_id in self._waiting]
         self._place(event.seq, answered)

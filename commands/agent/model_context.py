@@ -93,8 +93,10 @@ class ModelContext:
         return False
 
     def size(self, *, plus: int = 0) -> tuple[int, int]:
-        """Return about how many tokens the newest `messages` have, and those of the open turn of them."""
-        return (self._set.tokens() + plus, self._set.turn_tokens() + plus) if self._set else (plus, plus)
+        """Return about how many tokens the newest `messages` have, and those of their largest turn."""
+        if self._set is None:
+            return plus, plus
+        return self._set.tokens() + plus, self._set.largest_turn_tokens(plus=plus)
 
     async def message_metadata(self, message_ids: Sequence[str]) -> dict[str, Any]:
         """Return the metadata of the newest of these messages."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.support.system import Conversation, System
 
 TURNS = 500 if LONG_FORM else 60
-BUDGET = 1_200
+BUDGET = 700
 PLANTED_EVERY, ADDED_EVERY, TOO_LONG_EVERY = 10, 3, 25
 FACT = re.compile(r"fact-\d+")
 CALL_ID = re.compile(r"call_[0-9a-f]{32}")
@@ -122,7 +122,7 @@ async def test_r9_a_long_conversation_stays_within_its_budget_forgets_no_fact_an
     system: System, model_server: ModelServer, database_url: str
 ) -> None:
     model_server.script = KeepsFacts()
-    tight = {"strategy": "llm", "budget_tokens": BUDGET, "keep_recent_tokens": 400}
+    tight = {"strategy": "llm", "budget_tokens": BUDGET, "keep_recent_tokens": 250}
     small = await chatted(system, model_server, database_url, **tight)
     asked = len(model_server.received)
     whole = await chatted(system, model_server, database_url, strategy="none")

@@ -26,6 +26,7 @@ from tests.support.compacting import (
     Summarising,
     context,
     goes_on,
+    newest_end,
     of,
     summaries,
     talked,
@@ -232,3 +233,11 @@ async def write_note(ctx: ToolContext, name: str) -> str:
     """Write a note."""
     ctx.touched(f"{name}.md", "write")
     return "ok"
+
+
+async def test_what_a_turn_left_too_large_is_summarised_after_a_smaller_one_too(office: Office) -> None:
+    one = await talked(office, 4)
+    assert (await newest_end(office, one)).compact
+    await goes_on(office, one, "Hm?")
+    await compact(one, office.surroundings)
+    assert len(await summaries(office, one)) == 1
