@@ -195,5 +195,9 @@ class Hooks:
         chosen = self._hooks if names is None else [name for name in dict.fromkeys(names) if name in self._hooks]
         return [hook for name in chosen if (hook := self._hooks[name]).moment == moment]
 
+    def reserve(self, names: Sequence[str] | None) -> int:
+        """Return the most tokens that hooks of these names add to a request."""
+        return sum(hook.reserve_tokens for hook in self.of("before_model", names))
+
 
 NO_HOOKS = Hooks()

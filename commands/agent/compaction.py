@@ -43,9 +43,11 @@ LEAST_READ = 500
 
 
 async def budget_for(settings: Mapping[str, Any], surroundings: Surroundings) -> Budget:
-    """Return the budget of a conversation with these settings."""
+    """Return the budget of a conversation with these settings, without what its hooks may add (half of it at most)."""
     window = await surroundings.window_of(settings.get("model") or surroundings.default_model)
-    return budget_of(settings, window)
+    budget = budget_of(settings, window)
+    reserved = surroundings.hooks.reserve(settings.get("hooks"))
+    return replace(budget, tokens=max(budget.tokens - reserved, budget.tokens // 2))
 
 
 async def compact(conversation_id: UUID, surroundings: Surroundings) -> None:

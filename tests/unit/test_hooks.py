@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from commands.agent.compaction import budget_for
 from commands.agent.model import ModelError
 from domain import events
 from domain.errors import InvalidInput
@@ -376,3 +377,18 @@ async def test_a_cancel_stops_a_hook() -> None:
     end = (await office.log(conversation_id))[-1]
     assert isinstance(end, events.TurnEnded)
     assert end.outcome == "cancelled"
+
+
+async def test_c5_what_hooks_may_add_is_taken_off_the_budget_of_the_conversation() -> None:
+    @before_model(reserve_tokens=300)
+    def modest(ctx: HookContext) -> str:
+        return "little"
+
+    @before_model(reserve_tokens=5_000)
+    def greedy(ctx: HookContext) -> str:
+        return "little"
+
+    office = office_with(modest, greedy)
+    for hooks, tokens in (([], 1_000), (["modest"], 700), (None, 500)):
+        settings = {"compaction": {"budget_tokens": 1_000}} | ({} if hooks is None else {"hooks": hooks})
+        assert (await budget_for(settings, office.surroundings)).tokens == tokens
