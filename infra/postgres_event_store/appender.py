@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from domain.event_store import Appended, StoreError, StreamDeleted, StreamMoved
-from infra.postgres_event_store.connection import fetch, insist
+from infra.postgres_event_store.connection import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from domain.event_store import NewEvent
     from infra.database import Database
+    from infra.postgres_event_store.connection import Patience
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class _Append(NamedTuple):
 class AppendLane:
     """One connection that commits groups, one after the other. An append may be cancelled; its group goes on."""
 
-    def __init__(self, database: Database, patience: float) -> None:
+    def __init__(self, database: Database, patience: Patience) -> None:
         self._database, self._patience = database, patience
         self._waiting: deque[_Append] = deque()
         self._arrived = asyncio.Event()
@@ -64,7 +65,7 @@ class AppendLane:
 
     async def open(self) -> None:
         """Connect and start; `StoreError` if the database stays out of reach."""
-        self._connection = await insist(self._connect, self._patience)
+        self._connection = await self._patience.insist(self._connect)
         self._task = asyncio.create_task(self._run(), name="append lane")
 
     def append(self, stream: str, events: Sequence[NewEvent], expected: int, size: int) -> asyncio.Future[Appended]:
@@ -94,7 +95,7 @@ class AppendLane:
     async def _connect(self) -> AsyncConnection:
         connection = await self._database.connect()
         try:
-            await fetch(connection, self._patience / 3, SETTINGS)
+            await fetch(connection, self._patience.seconds / 3, SETTINGS)
         except BaseException:  # a cancellation too: nobody else could close it
             await connection.close()
             raise
@@ -132,10 +133,10 @@ class AppendLane:
         async def attempt() -> list[TupleRow]:
             if self._connection is None or self._connection.closed:
                 self._connection = await self._connect()
-            return await fetch(self._connection, self._patience / 3, APPEND, arguments)
+            return await fetch(self._connection, self._patience.seconds / 3, APPEND, arguments)
 
         try:
-            verdicts = await insist(attempt, self._patience)
+            verdicts = await self._patience.insist(attempt)
         except ValueError as error:
             if len(group) > 1:  # one of them is poison: it shall fail alone
                 await self._commit(group[: len(group) // 2])

@@ -9,7 +9,7 @@ from domain.event_store import STREAM_DELETED, Batch, StoredEvent
 from infra.database import CONNECT_TIMEOUT_S, Database
 from infra.fan_out import FanOut, by_position, by_seq, follow
 from infra.postgres_event_store.appender import AppendLane
-from infra.postgres_event_store.connection import fetch, insist
+from infra.postgres_event_store.connection import Patience, fetch
 from infra.postgres_event_store.subscriptions import HEAD, PAGE_EVENTS, READ_ALL, LiveReader
 from infra.storable import check_storable
 
@@ -44,21 +44,21 @@ class PostgresEventStore:
     """An `EventStore` in the schema `log` of a PostgreSQL database (migration 0001).
 
     An async context manager; use it in one event loop. It holds one connection for appends, up to `READERS` for reads
-    and, from the first subscription on, one that listens. An outage is borne for `patience` seconds: what cannot be
-    settled until then raises `StoreError`. Closing it ends its subscriptions.
+    and, from the first subscription on, one that listens. An outage is borne for `patience` seconds, from then on
+    for one: what cannot be settled until then raises `StoreError`. Closing it ends its subscriptions.
     """
 
     def __init__(self, dsn: str, *, patience: float = PATIENCE_SECONDS) -> None:
-        self._patience = patience
+        self._patience = Patience(patience)
         self._database = Database(
             dsn, max_connections=READERS, application_name="rejoinder log", wait_s=min(patience, CONNECT_TIMEOUT_S)
         )
-        self._lane = AppendLane(self._database, patience)
+        self._lane = AppendLane(self._database, self._patience)
         self._fan_out = FanOut()
-        self._live = LiveReader(self._database, self._fan_out, patience)
+        self._live = LiveReader(self._database, self._fan_out, self._patience)
 
     async def __aenter__(self) -> Self:
-        await insist(self._database.__aenter__, self._patience)
+        await self._patience.insist(self._database.__aenter__)
         try:
             await self._lane.open()
         except BaseException:  # a cancellation too: the pool would stay open
@@ -132,6 +132,6 @@ class PostgresEventStore:
     async def _fetch(self, query: LiteralString, *params: object) -> list[TupleRow]:
         async def attempt() -> list[TupleRow]:
             async with self._database.connection() as connection:
-                return await fetch(connection, self._patience, query, params)
+                return await fetch(connection, self._patience.seconds, query, params)
 
-        return await insist(attempt, self._patience)
+        return await self._patience.insist(attempt)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from infra.database import Database
     from infra.fan_out import FanOut
+    from infra.postgres_event_store.connection import Patience
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ READ_ALL: LiteralString = """
 class LiveReader:
     """Reads the log once for all subscribers of the process, from the first subscription on."""
 
-    def __init__(self, database: Database, fan_out: FanOut, patience: float) -> None:
+    def __init__(self, database: Database, fan_out: FanOut, patience: Patience) -> None:
         self._database, self._fan_out, self._patience = database, fan_out, patience
         self._position: int | None = None
         self._page_events = PAGE_EVENTS
@@ -56,7 +57,7 @@ class LiveReader:
             self._task = asyncio.create_task(self._run(), name="live reader of the log", context=Context())
         if not self._listening.is_set():
             try:
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout(self._patience.seconds):
                     await self._listening.wait()
             except TimeoutError as error:
                 raise StoreError("the log's database is out of reach: cannot listen to it") from error
@@ -74,6 +75,7 @@ class LiveReader:
                     await self._listen(connection)
             except (psycopg.Error, OSError, DatabaseUnavailable) as error:
                 self._page_events = max(self._page_events // 8, 1)
+                self._patience.note(away=True)
                 logger.warning("lost the log's live events: %s", first_line(error), extra={"action": "listen_lost"})
             except Exception:  # nothing that we know of; but subscribers must not be left waiting for ever
                 logger.exception("reading the log's live events broke", extra={"action": "listen_broken"})
@@ -83,7 +85,7 @@ class LiveReader:
         with hung_up_after(connection, ANSWER_SECONDS):
             await connection.execute("listen log_events")
         if self._position is None:
-            [(self._position,)] = await fetch(connection, self._patience, HEAD)
+            [(self._position,)] = await fetch(connection, self._patience.seconds, HEAD)
         self._listening.set()
         while True:  # after a reconnect too the first thing is to read: nobody notified us meanwhile
             self._position, caught_up = await self._read_on(connection, self._position)
@@ -92,6 +94,7 @@ class LiveReader:
 
     async def _read_on(self, connection: AsyncConnection, position: int) -> tuple[int, bool]:
         rows = await fetch(connection, ANSWER_SECONDS, READ_ALL, (position, self._page_events))
+        self._patience.note(away=False)
         caught_up, self._page_events = len(rows) < self._page_events, PAGE_EVENTS
         if rows:
             events = tuple(StoredEvent(*row) for row in rows)

@@ -12,8 +12,9 @@ import psycopg
 import pytest
 
 from domain.event_store import Appended, StoreError, StreamMoved
+from infra.database import DatabaseUnavailable
 from infra.migrations import migrate
-from infra.postgres_event_store import PostgresEventStore
+from infra.postgres_event_store import PostgresEventStore, connection
 from tests.contract.outage_contract import OutageContract
 from tests.contract.samples import caught_up, events, outcome, seqs, some_stream, take
 from tests.contract.server_contract import ServerContract
@@ -158,6 +159,30 @@ async def test_an_outage_is_borne_for_a_while_and_then_an_error(
         receipt = await store.append(stream, appended, 1)
         assert receipt.seq == 3
         assert len(await store.read(stream)) == 3
+
+
+async def test_an_outage_that_others_have_borne_is_not_borne_again_but_the_next_one_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "KNOWN_AWAY_SECONDS", 0.0)
+    patience = connection.Patience(0.05)
+    outcomes: list[Exception | None] = []
+
+    async def attempt() -> None:
+        if outcome := outcomes.pop(0):
+            raise outcome
+
+    outcomes = [DatabaseUnavailable()] * 100
+    with pytest.raises(StoreError):
+        await patience.insist(attempt)
+    await asyncio.sleep(patience.seconds)  # for so long it is known to be away
+    outcomes = [DatabaseUnavailable(), None]
+    with pytest.raises(StoreError):
+        await patience.insist(attempt)
+    await patience.insist(attempt)
+    patience.seconds = 30
+    outcomes = [DatabaseUnavailable(), DatabaseUnavailable(), None]
+    await patience.insist(attempt)
 
 
 async def test_a_database_out_of_reach_or_without_a_log_is_an_error(empty_database_url: str, tmp_path: Path) -> None:
