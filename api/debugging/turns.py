@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from api.debugging.history import LogReader
     from domain.event_store import StoredEvent
 
-PAGE = 500
+PAGE = 250
 MOST_DIGITS = 9
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from domain.event_envelope import ConversationEvent
     from projections.event import Event
 
-MOST_EVENTS = 20_000
-"""After the first one that is changed: more are not folded at once."""
+MOST_EVENTS = 2_000
+"""After the first one that is changed: more would keep others on the event loop waiting."""
 _FOLLOWS_BY_ITSELF = {"turn_started", "turn_resumed", "assistant_msg"}
 """What the state alone allows: it needs no certain event to be its cause."""
 _HEARD = {"user_msg", "assistant_msg", "tool_call", "tool_result", "conversation_started", "conversation_changed"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from api.answers import json_answer
@@ -33,7 +34,7 @@ async def get_trace(request: web.Request, asked: NoParameters, scope: Scope) -> 
     except ValueError:
         raise NotFound from None
     stored = await turns_around(have.event_store, conversation_id, wanted)
-    found = trace([Event(event, conversation_id) for event in stored], wanted)
+    found = await asyncio.to_thread(trace, [Event(event, conversation_id) for event in stored], wanted)
     if found is None:
         raise NotFound
     return json_answer(found)

@@ -18,6 +18,7 @@ from api.debugging.moment import moment
 from api.debugging.patch import patched
 from api.debugging.what_if import what_if
 from api.errors import InvalidRequest
+from domain.errors import InvalidInput
 from domain.wire import conversation_of
 from tests.support.given import (
     ADA,
@@ -229,6 +230,14 @@ async def test_a_change_that_does_not_fit_is_refused_by_name(changes: Any, field
         await ask(poisoned(), **changes)
 
     assert field in [error.field for error in refused.value.errors]
+
+
+async def test_what_is_long_ago_is_looked_at_as_it_was_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.debugging.what_if.MOST_EVENTS", 3)
+
+    with pytest.raises(InvalidInput, match="at: more than 3 events follow on 6: look at an earlier one"):
+        await ask(poisoned(), drop=[6])
+    assert (await ask(poisoned(), drop=[6], at=9)).seq == 5
 
 
 def random_history(seed: int) -> tuple[list[StoredEvent], History]:
