@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 5.0
 WAITING_CONNECTIONS = 1024
+LONGEST_LINE_BYTES = 128 * 1024
+"""A query string that is too long is told so by what it asks for, in the form of all refusals."""
 
 
 @asynccontextmanager
@@ -27,7 +29,9 @@ async def listening(
     At the end nobody new is let in, the application's `on_shutdown` ends its streams, requests under way get up to
     `drain_s` seconds, and only then are resources of the application cleaned up.
     """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=drain_s, logger=protocol_logger)
+    runner = web.AppRunner(
+        app, access_log=None, shutdown_timeout=drain_s, logger=protocol_logger, max_line_size=LONGEST_LINE_BYTES
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port, backlog=WAITING_CONNECTIONS)
