@@ -13,10 +13,11 @@ from textual.containers import Container, VerticalScroll
 from textual.content import Content
 from textual.widgets import Footer, Input, Static
 
-from api.cli.printable import printable, shortened
+from api.cli.printable import printable
 from api.cli.replay_text import context_head, context_lines, owed_text, patch_lines, shown_lines, state_text
 from api.cli.stepper_list import EventList
 from api.cli.stepper_looks import Looks
+from api.cli.stepper_pane import Pane
 from api.debugging.search import find
 from domain.errors import DomainError
 from domain.event_store import StoreError
@@ -29,24 +30,7 @@ if TYPE_CHECKING:
     from api.cli.stepper_looks import Look
     from api.debugging.history import History
 
-LONGEST = 20_000
-"""Characters of one pane; `events --json` has all of them."""
-NEWEST = 100
 NEWS_S = 1.0
-
-
-class Pane(VerticalScroll):
-    """A part of the screen with a title, which can be scrolled."""
-
-    def compose(self) -> ComposeResult:
-        """Hold a text."""
-        yield Static(markup=False)
-
-    def show(self, title: str, text: str) -> None:
-        """Show something else, from its beginning."""
-        self.border_title = Content(title)
-        self.query_one(Static).update(Content(shortened(printable(text), LONGEST) or "–"))
-        self.scroll_home(animate=False)
 
 
 class Stepper(App[None]):
@@ -62,7 +46,7 @@ class Stepper(App[None]):
     #panes { width: 3fr; height: 1fr; }
     Pane { height: 2fr; min-height: 4; border: round gray; }
     Pane:focus { border: heavy white; }
-    #owed { height: auto; max-height: 5; min-height: 3; }
+    #owed { height: 4; }
     #more { height: 3fr; }
     .-narrow #body { layout: vertical; }
     .-narrow EventList { width: 1fr; height: 2fr; min-height: 3; }
@@ -171,9 +155,9 @@ class Stepper(App[None]):
         match self._sides[0]:
             case "context":
                 seen = then.working_set
-                self._pane("more", f"context: {context_head(seen)}", _newest(list(context_lines(seen))))
+                self._pane("more", f"context: {context_head(seen)}", _joined(context_lines(seen)))
             case "people saw":
-                self._pane("more", "people saw", _newest(list(shown_lines(then.messages))))
+                self._pane("more", "people saw", _joined(shown_lines(then.messages)))
             case _:
                 self._pane("more", "state", state_text(then.state))
 
@@ -209,8 +193,3 @@ class Stepper(App[None]):
 
 def _joined(lines: Iterable[str]) -> str:
     return "\n".join(lines)
-
-
-def _newest(lines: list[str]) -> str:
-    left_out = [f"… {len(lines) - NEWEST:,} before"] if len(lines) > NEWEST else []
-    return _joined([*left_out, *lines[-NEWEST:]])

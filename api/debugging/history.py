@@ -115,12 +115,12 @@ class History:
             before = page[0].seq
             size += sum(len(event.data) for event in page)
             turn = turn or any(event.type == TurnStarted.wire_type for event in page)
-        if stored and stored[0].seq > 1:
-            if not turn:
-                raise ConversationNotFound("the conversation was erased meanwhile")
-            begin = next(i for i, event in enumerate(stored) if event.type == TurnStarted.wire_type)
-            stored = stored[begin:]
-        return self._events(stored)
+        turns = [i for i, event in enumerate(stored) if event.type == TurnStarted.wire_type]
+        if stored and stored[0].seq > 1 and not turns:
+            raise ConversationNotFound("the conversation was erased meanwhile")
+        nearest = max((i for i in turns if i <= len(stored) - at_least), default=None)
+        oldest = 0 if not stored or stored[0].seq == 1 else turns[0]
+        return self._events(stored[oldest if nearest is None else nearest :])
 
     async def summaries(self, up_to_position: int | None = None) -> list[ConversationEvent]:
         """Return the events of the sibling stream, up to a position of the log."""

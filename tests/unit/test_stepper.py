@@ -10,8 +10,9 @@ import pytest
 from textual.widgets import Static
 
 from api.cli.replay_text import owed_text, patch_lines
-from api.cli.stepper import Pane, Stepper
+from api.cli.stepper import Stepper
 from api.cli.stepper_list import EventList
+from api.cli.stepper_pane import Pane
 from api.debugging.history import History, LoadedLog
 from api.debugging.steps import Steps
 from tests.support.long_log import CONVERSATION_ID, LongLog, log_of
@@ -53,7 +54,7 @@ class Screen:
         return str(self._pilot.app.query_one(f"#{name}", Pane).border_title or "")
 
     def text(self, name: str) -> str:
-        return str(self._pilot.app.query_one(f"#{name}", Pane).query_one(Static).content)
+        return self._pilot.app.query_one(f"#{name}", Pane).text
 
     def head(self) -> str:
         return str(self._pilot.app.query_one("#head", Static).content)
