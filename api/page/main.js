@@ -3,6 +3,7 @@
 import { command, explain, follow, forgetKey, hasKey } from "./api.js";
 import { byId } from "./dom.js";
 import { keepLooking, lookAgain, markCurrent, resolve, STATUS } from "./overview.js";
+import { showSteps } from "./steps.js";
 import { Thread } from "./thread.js";
 
 const TITLE_LENGTH = 60;
@@ -13,20 +14,26 @@ let isAtEnd = true; // of the text, so what is new is scrolled to
 const path = (what = "") => `v1/conversations/${open.id}${what}`;
 
 function route() {
-  const [, view = "home", id = null] = location.hash.match(/^#\/(new|inbox|c)(?:\/([\w-]+))?$/) ?? [];
+  const [, view = "home", id = null] = location.hash.match(/^#\/(new|inbox|c|steps)(?:\/([\w-]+))?$/) ?? [];
   document.body.dataset.view = view;
   byId("inbox").hidden = view !== "inbox";
-  byId("talk").hidden = view === "inbox";
+  byId("stepping").hidden = view !== "steps";
+  byId("talk").hidden = view === "inbox" || view === "steps";
+  byId("steps-link").hidden = view !== "c";
+  byId("steps-link").href = `#/steps/${id}`;
+  byId("talk-link").href = `#/c/${id}`;
   open.stop();
   tell("live");
   complain("");
   const thread = new Thread(byId("log"), byId("waiting"), (call, body) => resolve(id, call, body));
   open = { id, thread, stop: () => {} };
   isAtEnd = true;
-  if (id) open.stop = follow(path("/stream"), (frames) => take(thread, frames), tell);
+  if (id && view === "c") open.stop = follow(path("/stream"), (frames) => take(thread, frames), tell);
   show();
   markCurrent();
-  if (view === "inbox") document.title = "Inbox · Rejoinder";
+  if (view === "steps") showSteps(id);
+  if (view === "steps") document.title = "Steps · Rejoinder";
+  else if (view === "inbox") document.title = "Inbox · Rejoinder";
   else if (view !== "home" && matchMedia("(pointer: fine)").matches) text.focus();
 }
 

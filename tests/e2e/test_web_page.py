@@ -81,6 +81,31 @@ async def test_a_person_edits_what_a_tool_is_to_do(page: Page, url: str, tmp_pat
     assert "bob@example.org" in card
 
 
+async def test_a_conversation_is_looked_at_event_by_event(page: Page, url: str) -> None:
+    await page.goto(url)
+    await say(page, "email ada@example.org: hi")
+    await page.wait_for("button", "Approve")
+    await page.click("link", "Steps")
+    await page.until("document.querySelectorAll('#steps > details').length === 6")
+    asked = "document.querySelectorAll('#steps > details')[5]"
+    await page.evaluate(f"{asked}.open = true")
+    await page.sees("Owed then: await_input call_")
+    assert "+ /calls/" in await page.evaluate("document.querySelectorAll('#steps > details')[4].textContent")
+
+    await page.click("button", "Why?")
+    trace = await page.until(f"{asked}.querySelector('.result pre')?.textContent")
+    assert [line.split()[:3] for line in trace.splitlines()][-1] == ["*", "6", "suspension"]
+    assert trace.splitlines()[-1].endswith("← this event")
+    await page.click("button", "What the model would see")
+    await page.sees("Reconstructed from the log, for demo")
+    await page.click("button", "What if not?")
+    await page.sees("Without it the log would end with event 5 and owe run_tools call_")
+
+    await page.click("link", "Conversation")
+    await page.click("button", "Approve")
+    await page.until(f"{REPLY}?.startsWith('About the email')")
+
+
 async def test_a_deadline_that_moves_disturbs_nobody_who_types(page: Page, url: str) -> None:
     async with client(url) as call:
         created = await call("/v1/conversations", {"message": {"content": "ask me something"}})
