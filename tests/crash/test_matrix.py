@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SEED = 1
-SHORT_ON_EVENTSTOREDB = 20
+SHORT_ON_EVENTSTOREDB = 24
 
 
 @pytest.mark.timeout(600)

@@ -25,7 +25,8 @@ from tests.contract.samples import events as some_events
 from tests.support import noted_tools
 from tests.support.eventstoredb import Fault
 from tests.support.eventstoredb.process import DoubleProcess
-from tests.support.model_script import call, calls, gate, says
+from tests.support.long_conversations import AGREES, is_summary, summaries, talked
+from tests.support.model_script import Rule, call, calls, gate, says, text_of
 from tests.support.postgres import fresh_database
 from tests.support.program import ROOT, Ended, Program
 from tests.support.remote_model_server import RemoteModelServer
@@ -248,6 +249,32 @@ async def test_the_log_server_is_killed_in_the_middle_of_an_append(
     events = await turn_ended(conversation)
     assert replies(events) == ["Hello again."]
     assert len(await model.requests()) == 1
+
+
+async def test_the_log_server_is_restarted_while_a_summary_is_written_which_the_next_turn_sees(
+    nodes: Nodes, system: System, model: RemoteModelServer
+) -> None:
+    summarises = Rule(answer=says("## Goal\n", gate("summary"), "A trip."), any_text="^You summarise")
+    await model.rule(summarises, AGREES)
+    conversation = await talked(system, 3)
+    before = await conversation.events()
+    async with asyncio.timeout(PATIENCE_S):
+        while not any(map(is_summary, await model.requests())):  # noqa: ASYNC110 - others come before it
+            await asyncio.sleep(0.02)
+    nodes.restart_log()
+    await nodes.log.control.add(Fault("append", "after"), 2)
+    await model.open("summary")
+    [summary] = await summaries(conversation)
+    await nodes.log.control.clear()
+    assert (summary["content"], summary["from_seq"]) == ("## Goal\nA trip.", 1)
+    await conversation.say("And now?")
+    events = await follow(conversation, lambda seen: types(seen).count("turn_ended") == 4)
+    assert events[: len(before)] == before, "C1"
+    assert of_type(events, "turn_started")[-1]["summary_to_seq"] == summary["to_seq"]
+    requests = await model.requests()
+    assert "A trip." in text_of(requests[-1].body["messages"][0])
+    assert [is_summary(one) for one in requests].count(True) == 1
+    assert await summaries(conversation) == [summary]
 
 
 @pytest.mark.timeout(180 + 3 * OUTAGE_S)

@@ -13,6 +13,7 @@ from commands.agent.model import Delta, ModelRequest
 from domain.parts import text_of
 from infra.litellm_model import LiteLLMModel
 from tests.support import agent_tools
+from tests.support.long_conversations import compacted, summaries
 from tests.support.model_server import ModelServer
 from tests.support.model_streams import failure_of, reply_of
 from tests.support.real_model import MODEL
@@ -141,14 +142,22 @@ async def test_a_real_model_summarises_a_long_conversation_and_goes_on_with_the_
             await conversation.say(f"{story} What do you think of day {n + 1}?")
             events = await conversation.turn_ends(n + 1)
         assert any(ended.get("compact") for ended in of_type(events, "turn_ended"))
-        async with asyncio.timeout(120):
-            while not (shown := (await system.get(f"{conversation.path}/summaries"))["items"]):  # noqa: ASYNC110 - polled
-                await asyncio.sleep(0.1)
-        assert shown[0]["usage"]["output_tokens"] > 5
+        await compacted(conversation, database_url, events[-1]["position"])
+        made = await summaries(conversation)
+        assert all(summary["usage"]["output_tokens"] > 5 for summary in made)
+        assert made[-1]["content"]
+        assert await conversation.events() == events, "C1"
         settings = {"model_params": EXACT | {"max_tokens": 1_000}}
         async with system.session.patch(system.url + conversation.path, json={"settings": settings}) as answer:
             assert answer.status == 200
         await conversation.say("Tell me about the sea in two sentences.")
         events = await conversation.turn_ends(5)
-        assert of_type(events, "turn_started")[-1]["summary_to_seq"] in [summary["to_seq"] for summary in shown]
+        assert of_type(events, "turn_started")[-1]["summary_to_seq"] == made[-1]["to_seq"]
         assert of_type(events, "turn_ended")[-1]["outcome"] == "completed"
+        reply = of_type(events, "assistant_msg")[-1]
+        assert reply["usage"]["input_tokens"] < 600, "it read the summary instead of what it stands for"
+        items = (await system.get(f"{conversation.path}/usage?min_position={events[-1]['position']}"))["items"]
+        assert {item["purpose"] for item in items} == {"turn", "compaction"}
+        print(
+            f"{len(made)} summaries, the last of {len(made[-1]['content'])} characters: {made[-1]['content'][:200]!r}"
+        )

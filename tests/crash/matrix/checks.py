@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from domain.wire import decode
 from projections.agenda import AGENDA
 from tests.crash.matrix.deaths import held, recoveries, unrecorded, was_appending, was_asking
 from tests.crash.matrix.outline import outline_of
+from tests.crash.matrix.summaries import summaries
 from tests.support.agents import assert_paid
 from tests.support.projecting import fold_whole
 
@@ -39,14 +41,17 @@ LONGEST_RECOVERY_S = 15.0
 class Traces:
     """All that a run left behind.
 
-    `requests` are the bodies that the provider got, `views` the rows of the read models, `messages` what people see.
+    `summaries` is the sibling stream, `requests` are the bodies that the provider got (of those for summaries
+    `asked_to_summarise` tells the number), `views` the rows of the read models, `messages` what people see.
     """
 
     scenario: Scenario
     stored: Sequence[StoredEvent]
+    summaries: Sequence[StoredEvent]
     acknowledged: Sequence[Acknowledged]
     victims: Sequence[Victim]
     requests: Sequence[dict[str, Any]]
+    asked_to_summarise: int
     views: Sequence[tuple[Projection, dict[tuple[Any, ...], Row]]]
     followers: Sequence[Follower]
     messages: dict[str, dict[str, Any]]
@@ -66,17 +71,19 @@ class Traces:
 
 def violations(traces: Traces) -> list[str]:
     """Return all that should not be."""
-    return [
-        f"{check.__name__.strip('_')}: {found}"
-        for check in (_commands, _log, _outline, _effects, _takeovers, _recovery, _requests, _views, _streams, _notes)
-        for found in check(traces)
-    ]
+    return [f"{check.__name__.strip('_')}: {found}" for check in CHECKS for found in check(traces)]
 
 
 def _commands(traces: Traces) -> Iterator[str]:
     """Every acknowledged command is in the log once, and nothing is there that nobody was told of."""
-    of_events = {event.seq: from_json(event.metadata).get("command_id") for event in traces.stored}
     accepted = [one for one in traces.acknowledged if one.status < 300]
+    about_summaries = [one for one in accepted if re.search(r"/compact$|/summaries/\d+$", one.path)]
+    yield from _acknowledged(traces.stored, [one for one in accepted if one not in about_summaries])
+    yield from _acknowledged(traces.summaries, about_summaries)
+
+
+def _acknowledged(stored: Sequence[StoredEvent], accepted: Sequence[Acknowledged]) -> Iterator[str]:
+    of_events = {event.seq: from_json(event.metadata).get("command_id") for event in stored}
     for one in accepted:
         if of_events.get(one.answer["seq"]) is None:
             yield f"acknowledged, and not in the log: {one}"
@@ -97,7 +104,7 @@ def _log(traces: Traces) -> Iterator[str]:
     conversation = Conversation.at(log[0].originator_id).fold(log)
     if owed := [one for one in owes(conversation, traces.now) if not isinstance(one, AwaitInput)]:
         yield f"still owed: {owed}"
-    resumed = sum(isinstance(event, events.TurnResumed) for event in log)
+    resumed = sum(isinstance(event, events.TurnResumed) and event.summary_to_seq is None for event in log)
     if resumed > len(traces.deaths):
         yield f"{resumed} times resumed after {len(traces.deaths)} deaths"
 
@@ -182,7 +189,7 @@ def _unpaired(messages: list[dict[str, Any]]) -> Iterator[str]:
 def _views(traces: Traces) -> Iterator[str]:
     """Each read model is what a fresh fold of the log makes of it."""
     for projection, rows in traces.views:
-        expected = fold_whole(projection, traces.stored)
+        expected = fold_whole(projection, sorted([*traces.stored, *traces.summaries], key=lambda one: one.position))
         if projection is AGENDA:  # what owes nothing may have been swept away
             expected = {key: row for key, row in expected.items() if row["state"] or key in rows}
         for key in sorted({*expected, *rows}, key=str):
@@ -205,3 +212,8 @@ def _notes(traces: Traces) -> Iterator[str]:
         for note in victim.notes:
             if "broken" in note or note.get("log", "").startswith(("ERROR", "CRITICAL")):
                 yield str(note.get("broken") or note["log"])
+
+
+CHECKS = (
+    _commands, _log, _outline, _effects, _takeovers, _recovery, _requests, summaries, _views, _streams, _notes,
+)  # fmt: skip

@@ -11,6 +11,7 @@ from api.http import build_app
 from api.resources import Resources
 from api.server import listening
 from api.streams.hub import StreamHub
+from commands.agent.compactor import Compactor
 from commands.agent.surroundings import Surroundings
 from commands.agent.worker import LEASE_S, Worker
 from commands.conversations import Conversations
@@ -85,6 +86,9 @@ async def composed(part: Part, boundaries: Boundaries) -> AsyncIterator[str]:
             worker = Worker(agenda, surroundings, concurrency=settings.worker_concurrency)
             conversations.nearby = worker.hint
             tasks.append(asyncio.create_task(worker.run(), name="worker"))
+            compactions = PostgresAgenda(database, lease_s=LEASE_S, kind="compaction")
+            compactor = Compactor(CountedAgenda(compactions, boundaries, kind="compaction-"), surroundings)
+            tasks.append(asyncio.create_task(compactor.run(), name="compactor"))
         url = ""
         if "api" in part.roles:
             feed = await stack.enter_async_context(LiveFeed(database))

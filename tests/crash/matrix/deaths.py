@@ -53,6 +53,18 @@ def held(victim: Victim) -> tuple[int, bool]:
     return last, holds
 
 
+def lost_summaries(victim: Victim) -> int:
+    """Return how many summaries a process had asked for, without seeing recorded what came of it, when it died."""
+    asked = {label for label in victim.reached if label.startswith("summary#") and label.endswith(":before")}
+    made = [
+        note
+        for note in victim.notes
+        if note.get("at", "").endswith(":after")
+        and {"summary_recorded", "summary_failed"}.intersection(note.get("summary_types", ()))
+    ]
+    return len(asked - {victim.kill_at}) - len(made)
+
+
 def was_asking(victim: Victim) -> bool:
     """Say whether a process died between the sending of a request and the append of what came of it."""
     asking = False

@@ -10,7 +10,8 @@ from uuid import uuid4
 import aiohttp
 
 from domain import events
-from domain.wire import decode, stream_of
+from domain.summary_events import SummaryRecorded
+from domain.wire import decode, stream_of, summary_stream_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,6 +103,23 @@ class Person:
         """Stop the turn."""
         return await self._command("cancel", {}, status=202)
 
+    async def compact(self) -> Acknowledged:
+        """Ask for a summary."""
+        return await self._command("compact", {}, status=202)
+
+    async def revoke(self, to_seq: int) -> Acknowledged:
+        """Take a summary back."""
+        return await self._send("DELETE", f"{self.path}/summaries/{to_seq}", {}, 200)
+
+    async def summarised(self, times: int = 1) -> list[SummaryRecorded]:
+        """Wait until so many summaries were recorded, and return them."""
+        while True:
+            found = [decode(event) for event in await self._store.read(summary_stream_of(self.id))]
+            made = [event for event in found if isinstance(event, SummaryRecorded)]
+            if len(made) >= times:
+                return made
+            await asyncio.sleep(AGAIN_S)
+
     async def end(self) -> Acknowledged:
         """End the conversation."""
         return await self._command("end", {}, status=200)
@@ -142,6 +160,10 @@ class Person:
         return [event for event in self.log if isinstance(event, event_type)]
 
     async def post(self, path: str, body: dict[str, Any], status: int) -> Acknowledged:
+        """Send a command, as `_send` does."""
+        return await self._send("POST", path, body, status)
+
+    async def _send(self, method: str, path: str, body: dict[str, Any], status: int) -> Acknowledged:
         """Send a command under a key of its own until it is answered, by whatever process.
 
         Raises `Refused` for another status.
@@ -151,7 +173,7 @@ class Person:
         while True:
             url, tries = await self._front.url(), tries + 1
             try:
-                async with self._session.post(url + path, json=body, headers=headers) as response:
+                async with self._session.request(method, url + path, json=body, headers=headers) as response:
                     text = await response.text()
                     if response.status != 503:
                         break

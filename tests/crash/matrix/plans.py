@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Tell = Callable[[Verdict], None]
 
 SHAPES: tuple[Shape, ...] = ("whole", "behind")
-SHORT = 60
+SHORT = 70
 """So many kills has the short form, …"""
 LANES = 4
 """… and so many runs go on side by side: most of one is waiting."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from commands.agent.model import ModelReply
 from domain.event_store import StreamMoved
+from domain.summarising import INSTRUCTIONS
 from domain.tools import Tool, ToolContext, Toolset
 
 if TYPE_CHECKING:
@@ -29,29 +30,37 @@ if TYPE_CHECKING:
 
 UNDER_WAY_S = 0.001
 """So long after an append was sent it is under way: nobody knows its outcome."""
+SUMMARY_STREAM = "summary-"
 SHOWN_S = 0.1
 """So long after a delta came people who watch see it."""
 
 
 class CountedStore:
-    """An event store; ``append#n`` has a before, a during (its outcome is unknown) and an after."""
+    """An event store; ``append#n`` has a before, a during (its outcome is unknown) and an after.
+
+    Appends to the stream of summaries are ``summary-append#n``.
+    """
 
     def __init__(self, store: EventStore, boundaries: Boundaries) -> None:
         self._store, self._boundaries = store, boundaries
 
     async def append(self, stream: str, events: Sequence[NewEvent], expected: int) -> Appended:
-        crossing, types = self._boundaries.next("append"), [event.type for event in events]
-        crossing.at("before", types=types)
+        types = [event.type for event in events]
+        if stream.startswith(SUMMARY_STREAM):
+            crossing, said = self._boundaries.next("summary-append"), {"summary_types": types}
+        else:
+            crossing, said = self._boundaries.next("append"), {"types": types}
+        crossing.at("before", **said)
         if crossing.dies("during"):
             appending = asyncio.ensure_future(self._store.append(stream, events, expected))
             await asyncio.wait({appending}, timeout=UNDER_WAY_S)
-            crossing.at("during", types=types)
+            crossing.at("during", **said)
         try:
             appended = await self._store.append(stream, events, expected)
         except StreamMoved:
-            crossing.at("moved", types=types)
+            crossing.at("moved", **said)
             raise
-        crossing.at("after", types=types, seq=appended.seq, recorded=[*filter(None, map(_recorded, events))])
+        crossing.at("after", **said, seq=appended.seq, recorded=[*filter(None, map(_recorded, events))])
         return appended
 
     async def read(
@@ -86,13 +95,17 @@ def _recorded(event: NewEvent) -> list[str] | None:
 
 
 class CountedModel:
-    """A model; ``model#n`` is a request: before it is sent, in the middle of its stream, after its end."""
+    """A model; ``model#n`` is a request: before it is sent, in the middle of its stream, after its end.
+
+    Requests for summaries are ``summary#n``.
+    """
 
     def __init__(self, model: Model, boundaries: Boundaries) -> None:
         self._model, self._boundaries = model, boundaries
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Usage | ModelReply, None]:
-        crossing, middle = self._boundaries.next("model"), False
+        kind = "summary" if request.messages[0]["content"] == INSTRUCTIONS else "model"
+        crossing, middle = self._boundaries.next(kind), False
         crossing.at("before", messages=len(request.messages))
         async with aclosing(self._model.stream(request)) as items:
             async for item in items:
@@ -107,41 +120,43 @@ class CountedModel:
 
 
 class CountedAgenda:
-    """An agenda; ``claim#n`` and ``hand-back#n`` have a before and an after."""
+    """An agenda; ``claim#n`` and ``hand-back#n`` have a before and an after; so has one of another `kind` after it."""
 
-    def __init__(self, agenda: Agenda, boundaries: Boundaries) -> None:
+    def __init__(self, agenda: Agenda, boundaries: Boundaries, *, kind: str = "") -> None:
         self._agenda, self._boundaries = agenda, boundaries
+        self._claim, self._hand_back = f"{kind}claim", f"{kind}hand-back"
+        self._claimed = f"{kind}claimed"
 
     async def claim(self, limit: int) -> list[Claim]:
-        crossing = self._boundaries.next("claim")
+        crossing = self._boundaries.next(self._claim)
         crossing.at("before")
         claims = await self._agenda.claim(limit)
-        crossing.at("after", claimed=len(claims))
+        crossing.at("after", **{self._claimed: len(claims)})
         return claims
 
     async def claim_expired(self, limit: int) -> list[Claim]:
-        crossing = self._boundaries.next("claim")
+        crossing = self._boundaries.next(self._claim)
         crossing.at("before")
         claims = await self._agenda.claim_expired(limit)
-        crossing.at("after", claimed=len(claims))
+        crossing.at("after", **{self._claimed: len(claims)})
         return claims
 
     async def claim_hinted(self, conversation_id: UUID) -> Claim | None:
-        crossing = self._boundaries.next("claim")
+        crossing = self._boundaries.next(self._claim)
         crossing.at("before")
         claim = await self._agenda.claim_hinted(conversation_id)
-        crossing.at("after", claimed=int(claim is not None))
+        crossing.at("after", **{self._claimed: int(claim is not None)})
         return claim
 
     async def finish(self, claim: Claim, seq: int, due_at: datetime | None) -> bool:
-        crossing = self._boundaries.next("hand-back")
+        crossing = self._boundaries.next(self._hand_back)
         crossing.at("before", seq=seq)
         finished = await self._agenda.finish(claim, seq, due_at)
         crossing.at("after", finished=finished)
         return finished
 
     async def release(self, claim: Claim, *, pause_s: float, failed: bool) -> None:
-        crossing = self._boundaries.next("hand-back")
+        crossing = self._boundaries.next(self._hand_back)
         crossing.at("before")
         await self._agenda.release(claim, pause_s=pause_s, failed=failed)
         crossing.at("after")

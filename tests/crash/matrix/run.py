@@ -10,7 +10,8 @@ from itertools import chain, count, repeat
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
-from domain.wire import stream_of
+from domain.summarising import INSTRUCTIONS
+from domain.wire import stream_of, summary_stream_of
 from infra.database import Database
 from projections.catalog import PROJECTIONS
 from tests.crash.matrix.boundaries import Boundaries
@@ -153,12 +154,15 @@ class _Run:
             if task.done():
                 task.result()
         stored = await self._read_side.store.read(stream_of(self._person.id))
+        summaries = await self._read_side.store.read(summary_stream_of(self._person.id))
         return Traces(
             scenario=self._plan.scenario,
             stored=stored,
+            summaries=summaries,
             acknowledged=self._person.acknowledged,
             victims=self._victims,
             requests=self._upstream.requests,
+            asked_to_summarise=len(self._upstream.summaries),
             views=[(projection, await self._rows(projection)) for projection in PROJECTIONS],
             followers=self._followers,
             messages=await self._seen_by_all(stored[-1].seq),
@@ -204,8 +208,9 @@ class _Run:
 
     async def _rests(self, person: Person) -> bool:
         [(restless, folded)] = await self._read_side.execute(RESTLESS)
-        [newest] = await self._read_side.store.read(stream_of(person.id), limit=1)
-        return not restless and folded >= newest.position
+        streams = stream_of(person.id), summary_stream_of(person.id)
+        newest = [event for one in streams for event in await self._read_side.store.read(one, limit=1)]
+        return not restless and all(folded >= event.position for event in newest)
 
     async def _live(self, part: Part, front: Front) -> None:
         """Keep one process alive: the first dies where it is planned, and so may those after it."""
@@ -237,8 +242,11 @@ class _Run:
 
     def _answer(self, body: dict[str, Any]) -> Scripted:
         assert self._person is not None
-        self._upstream.requests.append(body)
         self._start(self._person.stir())
+        if text_of(body["messages"][0]) == INSTRUCTIONS:
+            self._upstream.summaries.append(body)
+            return self._plan.scenario.summarise(self._upstream)
+        self._upstream.requests.append(body)
         last = body["messages"][-1]
         scripted = self._plan.scenario.answer(self._upstream, text_of(last)) if last["role"] == "user" else None
         return scripted or usual_answer(body)

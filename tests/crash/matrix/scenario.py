@@ -12,11 +12,15 @@ from tests.support.model_script import Scripted, call, calls, gate, says, text_o
 
 @dataclass
 class Upstream:
-    """The provider of a run: the bodies of all requests that it got; `hold` and `never` are names of gates."""
+    """The provider of a run: the bodies of all requests that it got, apart those for summaries.
+
+    `hold` and `never` are names of gates.
+    """
 
     run: str
     open: Callable[[str], None]
     requests: list[dict[str, Any]] = field(default_factory=list)
+    summaries: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def hold(self) -> str:
@@ -31,6 +35,8 @@ class Upstream:
 
 Answer = Callable[[Upstream, str], Scripted | None]
 """Answers what a user said last; None, and after tool results: the usual answer."""
+Summarise = Callable[[Upstream], Scripted]
+"""Answers the newest request for a summary."""
 Play = Callable[[Person, Upstream], Awaitable[None]]
 Judge = Callable[[list[str], list[str]], bool]
 """Says whether the outline of a killed run could be one of a run that was not killed, of which another is given."""
@@ -39,6 +45,11 @@ Judge = Callable[[list[str], list[str]], bool]
 def same(outline: list[str], clean: list[str]) -> bool:
     """Expect the outline of the run that was not killed."""
     return outline == clean
+
+
+def a_summary(upstream: Upstream) -> Scripted:
+    """Answer at once."""
+    return says("## Goal\n", "A trip.")
 
 
 @dataclass(frozen=True)
@@ -50,17 +61,20 @@ class Scenario:
     answer: Answer
     judge: Judge = same
     tries: int = 1
+    summarise: Summarise = a_summary
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(answer: Answer, *, judge: Judge = same, tries: int = 1) -> Callable[[Play], Play]:
+def scenario(
+    answer: Answer, *, judge: Judge = same, tries: int = 1, summarise: Summarise = a_summary
+) -> Callable[[Play], Play]:
     """Make a scenario of what the person does; it is named after the function."""
 
     def add(play: Play) -> Play:
         name = play.__name__.replace("_", "-")
-        SCENARIOS[name] = Scenario(name, play, answer, judge, tries)
+        SCENARIOS[name] = Scenario(name, play, answer, judge, tries, summarise)
         return play
 
     return add

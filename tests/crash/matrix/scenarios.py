@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from domain import events
+from tests.crash.matrix import scenarios_summaries
 from tests.crash.matrix.scenario import SCENARIOS, calling, only_talks, scenario, speaking_for_ever
 from tests.support.model_script import Scripted, drop, fails, gate, says
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from tests.crash.matrix.person import Person
     from tests.crash.matrix.scenario import Upstream
 
-__all__ = ["SCENARIOS"]
+__all__ = ["SCENARIOS", "scenarios_summaries"]
 
 
 @scenario(only_talks)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.crash.matrix.composition import Part
 
 READY_S = 60.0
+CLAIMED = ("claimed", "compaction-claimed")
 
 
 @dataclass(eq=False)
@@ -40,10 +41,10 @@ class Victim:
     @property
     def boundaries(self) -> list[str]:
         """The boundaries where another run may be killed; nothing is gained at claims that find nothing."""
-        idle = {note["at"].partition(":")[0] for note in self.notes if note.get("claimed") == 0}
+        idle = {note["at"].partition(":")[0] for note in self.notes for one in CLAIMED if note.get(one) == 0}
         found = [label for label in self.reached if label.partition(":")[0] not in idle]
         return found + [
-            label.replace("before", "during") for label in found if label.startswith("append") and "before" in label
+            label.replace("before", "during") for label in found if "append#" in label and "before" in label
         ]
 
     @property
