@@ -3,6 +3,10 @@
 For the tests of a projection of one's own::
 
     given(("tool_call", {"name": "add", "args": {"n": 1}})).project(TOTALS).then({"total": 1})
+
+or with what `rejoinder export` wrote, as with the log of a bug report::
+
+    given_log(api.transfer.reader.read_events(Path("bug.jsonl"))).project(TOTALS).then({"total": 1})
 """
 
 from __future__ import annotations

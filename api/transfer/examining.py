@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -52,6 +53,7 @@ async def examine(path: Path, store: EventStore, progress: Callable[[int], None]
             await examined.take(page)
             done += len(page)
             progress(done)
+            await asyncio.sleep(0)  # where nothing is there to compare with nothing else waits
         arrivals.append(await examined.finish())
     return arrivals
 

@@ -47,6 +47,8 @@ async def append_missing(
     for arrival in arrivals:
         if not arrival.missing:
             await holds.release(arrival.conversation_id)
+    if not any(arrival.missing for arrival in arrivals):
+        return
     missing = (line for line in read_lines(path) if _is_missing(line, known))
     done = 0
     for conversation_id, lines in groupby(missing, lambda line: line.conversation_id):

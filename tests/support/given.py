@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from uuid import UUID
 
+from api.transfer.reader import read_events
 from domain import events
 from domain.conversation import Conversation
 from domain.decisions import Decision, Inquiry, Message, Outcome, ProposedCall, Reply
@@ -20,6 +21,7 @@ from domain.wire import decode, encode, stream_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from domain.events import Executor
     from domain.owes import Owed
@@ -231,6 +233,13 @@ def given(*facts: Fact) -> Scenario:
     return Scenario(history(*facts))
 
 
+def given_file(path: Path) -> Scenario:
+    """Begin with the one conversation of an exported file, as with the log of a bug report."""
+    log = [decode(event) for event in read_events(path) if event.type in events.EVENT_TYPES]
+    assert len({event.originator_id for event in log}) == 1, f"{path} holds several conversations"
+    return Scenario(log)
+
+
 class Scenario:
     """A conversation whose log is `log`; `triggered` is what the newest command decided."""
 
@@ -242,7 +251,7 @@ class Scenario:
     @property
     def conversation(self) -> Conversation:
         """The fold of the log."""
-        return Conversation.at(CONVERSATION).fold(self.log)
+        return Conversation.at(self.log[0].originator_id if self.log else CONVERSATION).fold(self.log)
 
     def when(self, command: Callable[[Conversation], Any]) -> Self:
         """Run a command; what it triggers is stored and read again."""
