@@ -1,10 +1,13 @@
 """From an append's acknowledgement to its rows being readable, at a steady rate, beside `eventsourcing`'s runner.
 
 ``python -m tests.benchmarks.bench_lag [--quick]``; one embedded server, fsync on. The events are those of
-`realistic_log`, each appended by itself at its time whether or not others are done. "all" are Rejoinder's read models,
-full text included, projected by a process of its own; an event counts as readable when a query with ``min_position``
-would be answered from the last of them. "runner" is one table of three columns in a process of its own; an event
-counts when a poll every 2 ms sees its checkpoint there.
+`realistic_log`, each appended by itself at its time whether or not others are done (the library's by as many threads
+as it takes, up to 8). "all" are Rejoinder's read models, full text included, projected by a process of its own; an
+event counts as readable when a query with ``min_position`` would be answered from the last of them. "runner" is one
+table of three columns in a process of its own; an event counts when a poll every 2 ms sees its checkpoint there.
+
+Both are measured in turns, and the median round is shown. "CPU µs" is the time of processors for an event: of who
+appends and waits, who projects, and the server.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
@@ -30,49 +34,71 @@ from rich.table import Table
 
 from domain.event_store import NewEvent
 from tests.benchmarks.bench_rebuild import Talk, Talks, Texts, ToTexts, environment_of, prepare
+from tests.benchmarks.processor_time import postmaster_of, seconds_of, server_seconds
 from tests.benchmarks.realistic_log import realistic_log
 from tests.support.postgres import own_postgres
 from tests.support.program import data_directory
 from tests.support.read_side import open_read_side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from domain.event_store import StoredEvent
 
 RATES = (500, 2_000)
-LONG_S, SHORT_S = 30, 6
+LONG_S, SHORT_S = 12, 5
+ROUNDS = 3
 WARM_UP_S = 2
+WRITERS = 8
 ROOT = Path(__file__).parents[2]
 CHECKPOINT = "select coalesce(max(notification_id), 0) from totexts_tracking"
 
 
 class Run(NamedTuple):
-    """Events a second that were readable in the end, and the milliseconds until then."""
+    """Events a second that were readable in the end, the milliseconds until then, and microseconds of processors."""
 
     rate: float
     p50: float
     p99: float
     most: float
+    cost: float
 
 
-def run_of(lags: Sequence[float], seconds: float) -> Run:
+def run_of(lags: Sequence[float], seconds: float, used: float) -> Run:
     ordered = sorted(lags)
-    return Run(len(ordered) / seconds, *(ordered[int((len(ordered) - 1) * share)] * 1_000 for share in (0.5, 0.99, 1)))
+    p50, p99, most = (ordered[int((len(ordered) - 1) * share)] * 1_000 for share in (0.5, 0.99, 1))
+    return Run(len(ordered) / seconds, p50, p99, most, used * 1e6 / len(ordered))
+
+
+class Used:
+    """What this process, another one and the server have used since `begin`."""
+
+    def __init__(self, dsn: str, process: int) -> None:
+        self._postmaster, self._process = postmaster_of(dsn), process
+        self._before = 0.0
+
+    def begin(self) -> None:
+        """Count from here on."""
+        self._before += self.seconds
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of processors."""
+        return server_seconds(self._postmaster) + seconds_of(self._process) + time.process_time() - self._before
 
 
 @contextmanager
-def process(*arguments: str) -> Iterator[None]:
-    """Run a module of ours beside this process."""
+def process(*arguments: str) -> Iterator[int]:
+    """Run a module of ours beside this process; gives its number."""
     running = subprocess.Popen([sys.executable, "-m", *arguments], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
-        yield
+        yield running.pid
     finally:
         running.terminate()
         running.wait()
 
 
-async def ours(dsn: str, log: Sequence[StoredEvent], rate: int, warm: int) -> Run:
+async def ours(dsn: str, log: Sequence[StoredEvent], rate: int, warm: int, used: Used) -> Run:
     """Append each event at its time, in the order of its stream; wait for each by itself."""
     lags: list[float] = []
     turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -92,40 +118,40 @@ async def ours(dsn: str, log: Sequence[StoredEvent], rate: int, warm: int) -> Ru
         async with asyncio.TaskGroup() as together:
             for number, event in enumerate(log):
                 await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+                if number == warm:
+                    used.begin()
                 together.create_task(follow(number, event))
-        return run_of(lags, time.perf_counter() - began - warm / rate)
+        return run_of(lags, time.perf_counter() - began - warm / rate, used.seconds)
 
 
-async def peer(dsn: str, texts: Sequence[str], rate: int, warm: int) -> Run:
-    """The library's application saves one event at a time, in a thread; its runner follows in another process."""
-    saved: list[tuple[int, float]] = []
-    lags: list[float] = []
+async def peer(talks: Talks, dsn: str, texts: Sequence[str], rate: int, warm: int, used: Used) -> Run:
+    """The library's application saves one event at a time, in threads; its runner follows in another process."""
+    saved: deque[tuple[int, int, float]] = deque()
     began = time.perf_counter()
 
-    def save() -> None:
-        talks = Talks(environment_of(dsn))
-        talk = Talk()
-        for number, text in enumerate(texts):
+    def save(numbers: Iterable[int]) -> None:
+        for n, number in enumerate(numbers):
             time.sleep(max(0.0, began + number / rate - time.perf_counter()))
-            if number % 40 == 0:
+            if number == warm:
+                used.begin()
+            if n % 40 == 0:
                 talk = Talk()
-            talk.say(text)
+            talk.say(texts[number])
             recordings = talks.save(talk)
-            saved.append((recordings[-1].notification.id, time.perf_counter()))
-        talks.close()
+            saved.append((recordings[-1].notification.id, number, time.perf_counter()))
 
-    saving = asyncio.create_task(asyncio.to_thread(save))
+    together = asyncio.gather(*(asyncio.to_thread(save, range(first, len(texts), WRITERS)) for first in range(WRITERS)))
+    lags: list[float] = []
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-        seen = 0
-        while not saving.done() or seen < len(saved):
+        while not together.done() or saved:
             [(reached,)] = await (await connection.execute(CHECKPOINT)).fetchall()
             now = time.perf_counter()
-            while seen < len(saved) and saved[seen][0] <= reached:
-                lags.append(max(0.0, now - saved[seen][1]))
-                seen += 1
+            waiting = [saved.popleft() for _ in range(len(saved))]
+            saved.extend(one for one in waiting if one[0] > reached)
+            lags += [max(0.0, now - at) for place, number, at in waiting if place <= reached and number >= warm]
             await asyncio.sleep(0.002)
-    await saving
-    return run_of(lags[warm:], time.perf_counter() - began - warm / rate)
+    await together
+    return run_of(lags, time.perf_counter() - began - warm / rate, used.seconds)
 
 
 def follow_talks(dsn: str) -> None:
@@ -136,25 +162,33 @@ def follow_talks(dsn: str) -> None:
         running.run_forever()
 
 
-def measure(seconds: int) -> dict[str, Run]:
-    results: dict[str, Run] = {}
+def measure(seconds: int, rounds: int) -> dict[str, list[Run]]:
+    results: dict[str, list[Run]] = {f"{who}, {rate:,}/s": [] for rate in RATES for who in ("all", "runner")}
     with data_directory() as home, own_postgres(home) as server:
-        for rate in RATES:
-            name, other = (f"bench_{uuid4().hex}" for _ in range(2))
-            with psycopg.connect(server.dsn, autocommit=True) as connection:
-                for database in (name, other):
-                    connection.execute(SQL(f"create database {database}"))
-            dsn, peer_dsn = (make_conninfo(server.dsn, dbname=database) for database in (name, other))
-            warm = rate * WARM_UP_S
-            log = list(realistic_log(rate * seconds + warm))
-            asyncio.run(prepare(dsn))
-            with process("tests.support.projector_process", dsn, "5", "2"):
-                results[f"all, {rate:,}/s"] = asyncio.run(ours(dsn, log, rate, warm))
-            Talks(environment_of(peer_dsn)).close()
-            with process("tests.benchmarks.bench_lag", "--runner", peer_dsn):
-                wait_for_table(peer_dsn)
-                results[f"runner, {rate:,}/s"] = asyncio.run(peer(peer_dsn, [one.data for one in log], rate, warm))
+        for _ in range(rounds):
+            for rate in RATES:
+                warm = rate * WARM_UP_S
+                log = list(realistic_log(rate * seconds + warm))
+                dsn, peer_dsn = (_database(server.dsn) for _ in range(2))
+                asyncio.run(prepare(dsn))
+                with process("tests.support.projector_process", dsn, "5", "2") as projector:
+                    run = asyncio.run(ours(dsn, log, rate, warm, Used(dsn, projector)))
+                results[f"all, {rate:,}/s"].append(run)
+                talks = Talks(environment_of(peer_dsn) | {"POSTGRES_POOL_SIZE": str(WRITERS)})
+                with process("tests.benchmarks.bench_lag", "--runner", peer_dsn) as runner:
+                    wait_for_table(peer_dsn)
+                    texts = [one.data for one in log]
+                    run = asyncio.run(peer(talks, peer_dsn, texts, rate, warm, Used(peer_dsn, runner)))
+                talks.close()
+                results[f"runner, {rate:,}/s"].append(run)
     return results
+
+
+def _database(server: str) -> str:
+    name = f"bench_{uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(SQL(f"create database {name}"))
+    return make_conninfo(server, dbname=name)
 
 
 def wait_for_table(dsn: str) -> None:
@@ -163,28 +197,31 @@ def wait_for_table(dsn: str) -> None:
             time.sleep(0.05)
 
 
-def table(results: dict[str, Run]) -> Table:
-    """Show lags, and how ours compare with the peer's at the same rate."""
+def table(results: dict[str, list[Run]]) -> Table:
+    """Show the median of the rounds, and how ours compare with the peer's at the same rate."""
     shown = Table(box=SIMPLE_HEAD, title="Milliseconds from acknowledged to readable")
-    for heading in ("", "events/s", "p50", "p99", "most", "p99 by runner's"):
+    for heading in ("", "events/s", "p50", "p99", "most", "p99 by runner's", "CPU µs"):
         shown.add_column(heading, justify="left" if not heading else "right")
-    for name, run in results.items():
+    for name, rounds in results.items():
         beside = results[f"runner, {name.partition(', ')[2]}"]
-        figures = (f"{run.p50:,.1f}", f"{run.p99:,.1f}", f"{run.most:,.1f}", f"{run.p99 / beside.p99:,.2f}")
+        by_runner = median(run.p99 / other.p99 for run, other in zip(rounds, beside, strict=True))
+        run = Run(*map(median, zip(*rounds, strict=True)))
+        figures = (f"{run.p50:,.1f}", f"{run.p99:,.1f}", f"{run.most:,.1f}", f"{by_runner:,.2f}", f"{run.cost:,.0f}")
         shown.add_row(name, f"{run.rate:,.0f}", *figures)
     return shown
 
 
-def main(arguments: Sequence[str] | None = None) -> dict[str, Run]:
+def main(arguments: Sequence[str] | None = None) -> dict[str, list[Run]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"{SHORT_S} seconds for each figure")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"so many of each, {ROUNDS} if not given")
     parser.add_argument("--runner", metavar="DSN", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.runner:
         follow_talks(asked.runner)
         return {}
-    results = measure(SHORT_S if asked.quick else LONG_S)
-    Console(width=max(Console().width, 80)).print(table(results))
+    results = measure(SHORT_S if asked.quick else LONG_S, asked.rounds)
+    Console(width=max(Console().width, 90)).print(table(results))
     return results
 
 

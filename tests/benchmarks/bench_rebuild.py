@@ -41,7 +41,7 @@ from infra.migrations import migrate
 from projections import tables
 from projections.catalog import PROJECTIONS
 from projections.schema import ensure_schema
-from tests.benchmarks.processor_time import server_seconds
+from tests.benchmarks.processor_time import postmaster_of, server_seconds
 from tests.benchmarks.realistic_log import fill, realistic_log
 from tests.support.postgres import own_postgres
 from tests.support.program import data_directory
@@ -68,7 +68,7 @@ class Result(NamedTuple):
 
 def rebuild(dsn: str, events: int, *options: str) -> Result:
     """Run the command and measure it, the processes that it starts included."""
-    server = _postmaster(dsn)
+    server = postmaster_of(dsn)
     used_before = server_seconds(server)
     began = time.perf_counter()
     process = subprocess.Popen(
@@ -96,7 +96,7 @@ def floor(dsn: str, events: int, home: Path) -> Result:
         connection.execute("create schema floor; set search_path to floor")
         for table in made:
             connection.execute(table.create)
-        server = _postmaster(dsn)
+        server = postmaster_of(dsn)
         began, used_before = time.perf_counter(), time.process_time() + server_seconds(server)
         with connection.transaction(), connection.cursor("log", binary=True) as cursor:
             cursor.execute(READ)
@@ -115,15 +115,6 @@ def floor(dsn: str, events: int, home: Path) -> Result:
         cost = time.process_time() + server_seconds(server) - used_before
         connection.execute("drop schema floor cascade")
     return Result(events / took, cost * 1e6 / events)
-
-
-def _postmaster(dsn: str) -> int:
-    """Settle what the server has still to write, and return its process."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("checkpoint")
-        row = connection.execute("select (regexp_split_to_array(pg_read_file('postmaster.pid'), '\n'))[1]").fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 class Talk(Aggregate):
