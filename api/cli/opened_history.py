@@ -44,13 +44,14 @@ Source = Annotated[
 async def opened_history(source: str, settings: Settings) -> AsyncIterator[History]:
     """Open what a `Source` names; what is not there, in the block too, is said in a line (`CommandFailed`)."""
     from api.app import opened_stores
+    from api.audited import AuditedRequests
     from api.debugging.history import History
     from domain.errors import ConversationNotFound, InvalidInput
 
     try:
         if (named := _uuid(source)) is not None:
             async with opened_stores(settings) as stores:
-                yield History(stores.event_store, named)
+                yield History(stores.event_store, named, AuditedRequests(stores.database))
         else:
             yield History(*await asyncio.to_thread(_read, source))
     except ConversationNotFound:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from domain.errors import ConversationNotFound
 from domain.events import TurnStarted
@@ -35,6 +35,21 @@ class LogReader(Protocol):
         ...
 
 
+class SentMessages(NamedTuple):
+    """What a model was really sent, in the format of OpenAI's chat completions."""
+
+    model: str
+    messages: list[dict[str, Any]]
+
+
+class Requests(Protocol):
+    """The requests of model calls that were kept."""
+
+    async def sent_as_of(self, conversation_id: UUID, seq: int) -> SentMessages | None:
+        """Return the request that saw the log up to this seq and no further, None where none is kept."""
+        ...
+
+
 class LoadedLog:
     """Streams in memory: of an exported file, or of a log that was changed to see what would have been."""
 
@@ -57,12 +72,14 @@ class LoadedLog:
 
 
 class History:
-    """The log of one conversation, read a piece at a time; nothing but the log is looked at."""
+    """The log of one conversation, read a piece at a time, and what is kept of its model calls; no read model."""
 
-    def __init__(self, log: LogReader, conversation_id: UUID, *, page: int = PAGE) -> None:
+    def __init__(
+        self, log: LogReader, conversation_id: UUID, requests: Requests | None = None, *, page: int = PAGE
+    ) -> None:
         """Read so many events at a time."""
         self.log, self.conversation_id = log, conversation_id
-        self._page = page
+        self._requests, self._page = requests, page
         self.stream = stream_of(conversation_id)
 
     async def last_seq(self) -> int:
@@ -126,6 +143,10 @@ class History:
         """Return the events of the sibling stream, up to a position of the log."""
         stored = await self.log.read(summary_stream_of(self.conversation_id))
         return [decode(event) for event in stored if up_to_position is None or event.position <= up_to_position]
+
+    async def sent_as_of(self, seq: int) -> SentMessages | None:
+        """Return what the model was sent that saw the log up to this seq and no further, None where nobody knows."""
+        return await self._requests.sent_as_of(self.conversation_id, seq) if self._requests and seq else None
 
     def _events(self, stored: Iterable[StoredEvent]) -> list[Event]:
         return [Event(event, self.conversation_id) for event in stored]

@@ -20,6 +20,7 @@ from domain.events import ConversationChanged, ConversationStarted, TurnStarted
 from domain.owes import AwaitInput, CallModel, CloseTurn, Expire, Owed, RunTools, StartTurn, owes
 from domain.snapshots import dump
 from domain.summaries import recorded_in, state_of
+from domain.tokens import tokens_of
 from domain.working_set import WorkingSet
 from projections.display_messages import DISPLAY_MESSAGES
 from projections.messages import item_of
@@ -28,7 +29,7 @@ from projections.projection import Rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from api.debugging.history import History
+    from api.debugging.history import History, SentMessages
     from domain.event_envelope import ConversationEvent
     from domain.summary_events import SummaryRecorded
     from projections.event import Event
@@ -47,9 +48,9 @@ _KINDS: dict[type[Owed], str] = {
 class SeenByModel(BaseModel):
     """What a request to the model would have held after an event, in the format of OpenAI's chat completions.
 
-    `exact`: it is what was really sent, as the audit kept it; else it was made anew of the log, without what hooks put
-    in. `complete`: nothing is left out at its beginning. `unanswered` names the calls without a result: while there is
-    one no model is called.
+    `exact`: it is what was really sent to the model that saw the log up to here and no further (the `context_seq` of
+    its reply), as the audit kept it; else it was made anew of the log, without what hooks put in. `complete`: nothing
+    is left out at its beginning. `unanswered` names the calls without a result: while there is one no model is called.
     """
 
     exact: bool
@@ -140,7 +141,10 @@ async def moment(history: History, seq: int | None, *, default_model: str, at_le
     events = await history.window(last_seq if seq is None else _reached(seq, last_seq, "at"), at_least)
     conversation = await beginning(history, events)
     summaries = await history.summaries(events[-1].position) if events else []
-    return await asyncio.to_thread(_moment, conversation, events, summaries, last_seq, default_model)
+    then = await asyncio.to_thread(_moment, conversation, events, summaries, last_seq, default_model)
+    if (sent := await history.sent_as_of(then.seq)) is not None:
+        then.working_set = as_sent(sent, then.working_set.summary_to_seq)
+    return then
 
 
 async def state_at(history: History, seq: int, *, field: str = "at") -> Json:
@@ -223,6 +227,19 @@ def seen_by_model(
         unanswered=whole.unanswered,
         tokens=whole.tokens(),
         messages=whole.messages(unanswered=True),
+    )
+
+
+def as_sent(sent: SentMessages, summary_to_seq: int | None) -> SeenByModel:
+    """Return what a model was really sent."""
+    return SeenByModel(
+        exact=True,
+        complete=True,
+        model=sent.model,
+        summary_to_seq=summary_to_seq,
+        unanswered=[],
+        tokens=tokens_of(sent.messages),
+        messages=sent.messages,
     )
 
 

@@ -9,6 +9,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.answers import json_bytes
+from api.audited import AuditedRequests
 from api.debugging.history import History
 from api.debugging.moment import Moment, moment
 from api.debugging.steps import Difference, Step, Steps, difference
@@ -82,7 +83,7 @@ async def list_steps(request: web.Request, asked: StepsQuery, scope: Scope) -> w
 async def _history(request: web.Request, scope: Scope) -> History:
     have, conversation_id = resources(request), conversation_id_of(request)
     await have.conversations.authorise(conversation_id, scope)
-    return History(have.event_store, conversation_id)
+    return History(have.event_store, conversation_id, AuditedRequests(have.database))
 
 
 async def _answer(value: Any) -> web.Response:

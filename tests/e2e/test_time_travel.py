@@ -11,13 +11,15 @@ import random
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json, to_json
 
-from api.debugging.moment import owed_json
+from api.debugging.history import History
+from api.debugging.moment import moment, owed_json
 from api.debugging.patch import patched
 from domain.conversation import Conversation
 from domain.event_store import NewEvent
@@ -30,6 +32,7 @@ from projections.display_messages import DISPLAY_MESSAGES
 from projections.messages import item_of
 from projections.testing import fold_whole
 from tests.support.eventstoredb import Double
+from tests.support.model_script import says
 from tests.support.random_log import random_log
 from tests.support.system import System, system_over
 
@@ -130,3 +133,27 @@ async def test_a_seq_beyond_the_log_and_an_unknown_conversation_are_told_apart(s
     assert await server.get(f"{path}/steps?after=999") == {"items": [], "next_cursor": None}
     for query in ("state", "diff", "steps"):
         await server.get(f"/v1/conversations/{log[0].event_id}/{query}", 404)
+
+
+async def test_the_context_is_exact_where_the_audit_kept_it_and_else_the_same_made_anew(
+    database_url: str, model_server: ModelServer
+) -> None:
+    model_server.expect(says("It is noon."))
+    model_server.expect(says("And now it is one."))
+    async with system_over(database_url, model_server, audit="on") as system:
+        conversation = await system.start("What time is it?", system_prompt="Be brief.")
+        await conversation.turn_ends()
+        await conversation.say("And now?")
+        events = await conversation.turn_ends(2)
+        replies = [event["data"]["context_seq"] for event in events if event["type"] == "assistant_msg"]
+        exact = [await system.get(f"{conversation.path}/state?at={seq}") for seq in replies]
+        between = await system.get(f"{conversation.path}/state")
+        async with PostgresEventStore(database_url) as store:
+            history = History(store, UUID(conversation.id))
+            anew = [await moment(history, seq, default_model="openai/scripted") for seq in replies]
+
+    sent = [received.body["messages"] for received in model_server.received]
+    assert [then["working_set"]["messages"] for then in exact] == sent
+    assert [then.working_set.messages for then in anew] == sent
+    assert [then["working_set"]["exact"] for then in [*exact, between]] == [True, True, False]
+    assert [then.working_set.exact for then in anew] == [False, False]
