@@ -23,6 +23,7 @@ async def call(api: Api, route: Route, conversation: str, **arguments: Any) -> A
         .replace("{tool_call_id}", "call_1")
         .replace("{name}", "usage")
         .replace("{event_id}", "1")
+        .replace("{model_call_id}", "00000000-0000-4000-8000-000000000001")
     )
     body = valid_body(route) if route.body else None
     return await api(route.method, path, json=body, **arguments)

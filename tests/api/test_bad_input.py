@@ -39,6 +39,7 @@ async def call(api: Api, route: Route, conversation: str, **arguments: Any) -> A
         .replace("{name}", "usage")
         .replace("{to_seq}", "4")
         .replace("{event_id}", "1")
+        .replace("{model_call_id}", "00000000-0000-4000-8000-000000000001")
     )
     return await api(route.method, path, by="admin", **arguments)
 
