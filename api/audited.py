@@ -22,7 +22,9 @@ class AuditedRequests:
         self._database = database
 
     async def sent_as_of(self, conversation_id: UUID, seq: int) -> SentMessages | None:
-        """Return the newest request that saw the log up to this seq and no further, None where none is kept."""
+        """Return the newest request that saw the log up to this seq and no further, None where none is kept as it was."""
         async with self._database.connection() as connection:
             sent = await request_as_of(connection, conversation_id, seq)
-        return SentMessages(sent.model, [from_json(message) for message in sent.messages]) if sent else None
+        if sent is None or sent.redacted:
+            return None
+        return SentMessages(sent.model, [from_json(message) for message in sent.messages])
