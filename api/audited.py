@@ -22,7 +22,7 @@ class AuditedRequests:
         self._database = database
 
     async def sent_as_of(self, conversation_id: UUID, seq: int) -> SentMessages | None:
-        """Return the newest request that saw the log up to this seq and no further, None where none is kept as it was."""
+        """Return the newest request that saw the log up to this seq and no further, None where none is kept."""
         async with self._database.connection() as connection:
             sent = await request_as_of(connection, conversation_id, seq)
         if sent is None or sent.redacted:
