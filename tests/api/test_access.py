@@ -21,6 +21,7 @@ async def call(api: Api, route: Route, conversation: str, **arguments: Any) -> A
     path = (
         route.path.replace("{conversation_id}", conversation)
         .replace("{tool_call_id}", "call_1")
+        .replace("{to_seq}", "5")
         .replace("{name}", "usage")
         .replace("{event_id}", "1")
         .replace("{model_call_id}", "00000000-0000-4000-8000-000000000001")
