@@ -50,6 +50,8 @@ async def opened_history(source: str, settings: Settings) -> AsyncIterator[Histo
 
     try:
         if (named := _uuid(source)) is not None:
+            from api.app import opened_stores  # brings the whole server with it: a file needs none
+
             async with opened_stores(settings) as stores:
                 yield History(stores.event_store, named, AuditedRequests(stores.database))
         else:

@@ -47,7 +47,6 @@ def trace(source: Source, event: Event, as_json: AsJson = False) -> Job:
 
 
 async def _trace(settings: Settings, *, source: str, wanted: UUID | int, as_json: bool) -> int:
-    from api.answers import json_bytes
     from api.debugging.trace import trace as trace_event
     from api.debugging.turns import turns_around
     from projections.event import Event as LoggedEvent
@@ -59,6 +58,8 @@ async def _trace(settings: Settings, *, source: str, wanted: UUID | int, as_json
     if found is None:
         raise CommandFailed(f"{source} has no event {wanted}; `rejoinder replay` lists them")
     if as_json:
+        from api.answers import json_bytes
+
         sys.stdout.buffer.write(json_bytes(found) + b"\n")
     else:
         _draw(found)

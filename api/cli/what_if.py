@@ -86,7 +86,6 @@ def _json(text: str, option: str) -> Any:
 
 
 async def _what_if(settings: Settings, *, source: str, asked: dict[str, Any], as_json: bool) -> int:
-    from api.answers import json_bytes
     from api.debugging.what_if import what_if as ask
     from api.errors import InvalidRequest
     from domain.errors import InvalidInput
@@ -97,6 +96,8 @@ async def _what_if(settings: Settings, *, source: str, asked: dict[str, Any], as
         except (InvalidRequest, InvalidInput) as error:
             raise CommandFailed(str(error), WRONG_USAGE) from error
     if as_json:
+        from api.answers import json_bytes
+
         sys.stdout.buffer.write(json_bytes(found) + b"\n")
     else:
         _print(found)
