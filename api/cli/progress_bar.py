@@ -43,6 +43,7 @@ class ProgressBar:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         if kind is None:
+            await self._looked()
             took = time.monotonic() - self._began
             events = f", {self._last.total:,} events" if self._last else ""
             self._console.print(f"{self._what}: done in {took:.1f} s{events}", soft_wrap=True)
