@@ -43,14 +43,13 @@ Source = Annotated[
 @asynccontextmanager
 async def opened_history(source: str, settings: Settings) -> AsyncIterator[History]:
     """Open what a `Source` names; what is not there, in the block too, is said in a line (`CommandFailed`)."""
-    from api.app import opened_stores
-    from api.audited import AuditedRequests
     from api.debugging.history import History
     from domain.errors import ConversationNotFound, InvalidInput
 
     try:
         if (named := _uuid(source)) is not None:
-            from api.app import opened_stores  # brings the whole server with it: a file needs none
+            from api.app import opened_stores  # brings the whole server with it, which a file does not need
+            from api.audited import AuditedRequests
 
             async with opened_stores(settings) as stores:
                 yield History(stores.event_store, named, AuditedRequests(stores.database))
