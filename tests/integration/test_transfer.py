@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from api.transfer.importing import append_missing
 from api.transfer.reader import ExportError, read_events
 from api.transfer.writer import ExportWriter
 from commands import chunks
+from commands.fork import Fork, fork
 from domain.event_store import StoreError
 from domain.wire import PREFIXES, conversation_of, stream_of
 from infra.agenda import PostgresAgenda
@@ -29,11 +31,12 @@ from infra.memory_event_store import MemoryEventStore
 from infra.postgres_event_store import PostgresEventStore
 from projections.catalog import PROJECTIONS
 from tests.support.eventstoredb import Double
-from tests.support.forking import put
+from tests.support.forking import folded, put, seen, whole_log
 from tests.support.given import asked, claimed, closed, history, said, started, stored
 from tests.support.projecting import fold_whole, interleaved
 from tests.support.read_side import open_read_side
 from tests.support.transferring import LOG_ID, exported, some_logs
+from tests.unit.test_commands import by, over
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -310,3 +313,31 @@ async def test_workers_are_kept_away_from_what_is_held(database_url: str) -> Non
             assert await agenda.extend([claim]) == {conversation_id}
             await agenda.sweep()
             assert await read_side.execute("select kind from agenda") == [("turn",)]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "eventstoredb"])
+async def test_d4_a_fork_is_its_source_up_to_there_on_any_store(kind: str, open_store: Callable[[str], Any]) -> None:
+    log = some_logs(16, conversations=1)
+    source_id = _owner(log[0])
+    async with open_store(kind) as store:
+        await put(store, log)
+        source = await whole_log(store, source_id)
+        conversations, _ = over(store)
+        clean = [n for n in range(1, len(log)) if _is_clean(log, n)][-1]
+        body, context = Fork(at_seq=clean), by(command_id=UUID(int=9))
+        receipt = await fork(conversations, source_id, body, context)
+        assert await fork(conversations, source_id, body, context) == receipt
+        made = await whole_log(store, receipt.conversation_id)
+        assert seen(made) == seen([event for event in source if _is_up_to(event, clean)])
+        assert await whole_log(store, source_id) == source
+
+
+def _is_clean(log: Sequence[StoredEvent], seq: int) -> bool:
+    part = [event for event in log if event.seq <= seq and event.stream.startswith("conversation-")]
+    return len(part) == seq and folded(part).turn is None
+
+
+def _is_up_to(event: StoredEvent, seq: int) -> bool:
+    if event.stream.startswith("conversation-"):
+        return event.seq <= seq
+    return int(json.loads(event.data).get("to_seq", seq + 1)) <= seq
