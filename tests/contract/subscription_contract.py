@@ -181,7 +181,7 @@ class SubscriptionContract:
             listening = asyncio.create_task(listen(batches))
             await started.wait()
             listening.cancel()
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(PATIENCE):
                 await asyncio.wait({listening})
             assert listening.cancelled()
 

@@ -20,6 +20,7 @@ from tests.contract.samples import caught_up, events, outcome, seqs, some_stream
 from tests.contract.server_contract import ServerContract
 from tests.support.postgres import own_postgres
 from tests.support.program import data_directory
+from tests.support.slack import SLACK_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -140,7 +141,7 @@ async def test_a_lost_notification_delays_no_longer_than_the_safety_poll(
             "insert into log.events (position, event_id, stream, seq, type, data, metadata)"
             " values (1, gen_random_uuid(), 'a', 1, 'user_msg', '{}', '{}')"
         )
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(5 + SLACK_S):
             assert seqs(await take(batches, 1)) == [1]
 
 

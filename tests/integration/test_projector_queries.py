@@ -16,6 +16,7 @@ from domain.parts import text_part
 from domain.scope import Scope
 from domain.usage import Usage
 from domain.wire import CommandMark, encode
+from projections import positions
 from projections.commands import KnownCommand, find_command
 from projections.conversations import get_conversation, list_conversations
 from projections.messages import messages_of
@@ -285,13 +286,16 @@ async def test_r8_min_position_never_returns_older_data_than_asked_for(read_side
     assert not await read_side.positions.wait(["conversations", "no_such"], position, 0)
 
 
-async def test_r8_a_wait_ends_at_once_when_the_position_is_reached(read_side: ReadSide) -> None:
+async def test_r8_a_wait_ends_at_once_when_the_position_is_reached(
+    read_side: ReadSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(positions, "LOOK_EVERY_S", 60.0)  # the poll that would find it too
     position = await told(read_side, started())
     waiting = asyncio.create_task(read_side.positions.wait(["usage"], position + 2, 20))
     await read_side.append([stored(asked().after(Conversation.at(CONVERSATION, 1)))])
     assert not waiting.done()
     third = stored(asked("m2").after(Conversation.at(CONVERSATION, 2)))
-    async with asyncio.timeout(0.9):  # less than the poll that would find it too
+    async with asyncio.timeout(20):
         await read_side.append([third])
         assert await waiting
 

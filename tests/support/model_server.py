@@ -65,11 +65,11 @@ class ModelServer:
         self.received.clear()
         self._gates.clear()
 
-    async def requests(self, at_least: int, *, timeout_s: float = 10) -> list[Received]:
+    async def requests(self, at_least: int, *, timeout_s: float = 30) -> list[Received]:
         """Wait until so many requests have come."""
         return await self._until(lambda: len(self.received) >= at_least, timeout_s)
 
-    async def closed(self, number: int, *, timeout_s: float = 10) -> float:
+    async def closed(self, number: int, *, timeout_s: float = 30) -> float:
         """Wait until the client has left the request of that number (from 0) early; return when."""
         received = await self._until(
             lambda: len(self.received) > number and self.received[number].closed_at is not None, timeout_s

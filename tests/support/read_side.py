@@ -52,7 +52,7 @@ class ReadSide:
             position = (await self.store.append(event.stream, [new], event.seq - 1)).position
         return position
 
-    async def reached(self, position: int, *names: str, timeout_s: float = 10) -> None:
+    async def reached(self, position: int, *names: str, timeout_s: float = 30) -> None:
         """Wait until projections (all) have folded a position."""
         waited_for = names or [projection.name for projection in self.projections]
         assert await self.positions.wait(waited_for, position, timeout_s), await self.execute(

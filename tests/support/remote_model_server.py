@@ -40,12 +40,12 @@ class RemoteModelServer:
         """Forget script, gates and requests."""
         await self._post("reset", [])
 
-    async def requests(self, at_least: int = 0, *, timeout_s: float = 10) -> list[Received]:
+    async def requests(self, at_least: int = 0, *, timeout_s: float = 30) -> list[Received]:
         """Wait until so many requests have come."""
         received = await self._post("requests", {"at_least": at_least, "timeout_s": timeout_s})
         return [Received(**{**one, "raw": one["raw"].encode()}) for one in received]
 
-    async def closed(self, number: int, *, timeout_s: float = 10) -> float:
+    async def closed(self, number: int, *, timeout_s: float = 30) -> float:
         """Wait until the client has left the request of that number (from 0) early; return when."""
         return float(await self._post("closed", {"number": number, "timeout_s": timeout_s}))
 

@@ -91,10 +91,10 @@ async def test_rendering_a_long_history_costs_microseconds_an_event() -> None:
         await office.say(one, f"message {n} look up")
         await (await office.runner(one)).run()
     log = (await office.log(one))[1:] * 10
-    began = time.perf_counter()
+    began = time.process_time()
     rendered = WorkingSet(system_prompt=None, model="scripted").fold(log)
     rendered.messages()
     rendered.tokens()
-    took_us = (time.perf_counter() - began) / len(log) * 1e6
+    took_us = (time.process_time() - began) / len(log) * 1e6
     print(f"{took_us:.1f} µs an event")
     assert took_us < 500

@@ -1,0 +1,10 @@
+"""How much later than is promised something may come on a test's machine."""
+
+from __future__ import annotations
+
+SLACK_S = 5.0
+"""Promises are made for a machine that has time: one that many share is late by itself, and cannot say when.
+
+What is kept after so long is kept: each test that allows it is about something that otherwise would not come at all, or
+only with what is much slower.
+"""
