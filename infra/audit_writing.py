@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, LiteralString
 from domain.wire import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
     from psycopg import AsyncConnection
 
     from commands.agent.audit import TryEnded
-    from infra.audit_parts import Part, Prepared
+    from infra.audit_parts import Prepared
 
 MOST_AT_ONCE = 1_000
 """Rows that are collected in one transaction."""
@@ -26,6 +26,9 @@ ERASED_FOR = "1 day"
 """No call lasts longer than an erasure is remembered."""
 
 _LOCK: LiteralString = "select pg_advisory_xact_lock(hashtextextended('audit ' || %(id)s, 0))"
+_DONE: LiteralString = """
+select from audit_erased where conversation_id = %(id)s union all select from model_calls where id = %(call)s
+"""
 _KNOWN: LiteralString = """
 select p.hash, p.id from audit_parts p join audit_uses u on u.part = p.id and u.conversation_id = %(id)s
 where p.hash = any(%(hashes)s)
@@ -75,15 +78,17 @@ async def write_begun(connection: AsyncConnection, prepared: Prepared) -> None:
     """Keep a note; does nothing for a conversation that was erased, or for a note that is kept already."""
     note = prepared.note
     about, conversation_id = note.about, note.about.conversation_id
-    async with connection.transaction():
+    bodies = dict([*prepared.messages, prepared.tools, prepared.params])
+    async with connection.pipeline(), connection.transaction():
         await connection.execute(_LOCK, {"id": conversation_id})
-        done = await connection.execute(
-            "select from audit_erased where conversation_id = %s union all select from model_calls where id = %s",
-            [conversation_id, note.call],
-        )
-        if done.rowcount:
+        done = await connection.execute(_DONE, {"id": conversation_id, "call": note.call})
+        known = await connection.execute(_KNOWN, {"id": conversation_id, "hashes": list(bodies)}, binary=True)
+        if await done.fetchone() is not None:
             return
-        ids = await _ids(connection, conversation_id, [*prepared.messages, prepared.tools, prepared.params])
+        ids: dict[bytes, int] = dict(await known.fetchall())
+        if new := sorted(bodies.keys() - ids.keys()):
+            values = {"id": conversation_id, "hashes": new, "bodies": [bodies[hash] for hash in new]}
+            ids |= dict(await (await connection.execute(_MAKE, values, binary=True)).fetchall())
         await connection.execute(
             _BEGUN,
             {
@@ -147,17 +152,6 @@ async def erase_audit(connection: AsyncConnection, conversation_id: UUID) -> Non
         await connection.execute("insert into audit_erased values (%s) on conflict do nothing", [conversation_id])
         await connection.execute("delete from model_calls where conversation_id = %s", [conversation_id])
         await _drop_unused(connection, conversation_id)
-
-
-async def _ids(connection: AsyncConnection, conversation_id: UUID, parts: Collection[Part]) -> dict[bytes, int]:
-    """Return the ids of parts by their hashes, and keep those that the conversation does not have yet."""
-    bodies = dict(parts)
-    known = await connection.execute(_KNOWN, {"id": conversation_id, "hashes": list(bodies)}, binary=True)
-    ids: dict[bytes, int] = dict(await known.fetchall())
-    if new := sorted(bodies.keys() - ids.keys()):
-        values = {"id": conversation_id, "hashes": new, "bodies": [bodies[hash] for hash in new]}
-        ids |= dict(await (await connection.execute(_MAKE, values, binary=True)).fetchall())
-    return ids
 
 
 async def _drop_unused(connection: AsyncConnection, conversation_id: UUID) -> None:

@@ -24,7 +24,7 @@ async def kept(conversation: Conversation, holds: Callable[[list[Any]], bool]) -
     """Wait until the audit has what is looked for, and return it."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            items: list[dict[str, Any]] = (await conversation.system.get(f"{conversation.path}/model-calls"))["items"]
+            items: list[dict[str, Any]] = (await conversation.shown("model-calls"))["items"]
             if holds(items):
                 return items
             await asyncio.sleep(0.02)

@@ -45,7 +45,7 @@ async def calls_of(conversation: Conversation, *, ended: int) -> list[dict[str, 
     """Wait until so many tries have their outcome, and return all that are kept."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            kept = (await conversation.system.get(f"{conversation.path}/model-calls?limit=200"))["items"]
+            kept = (await conversation.shown("model-calls"))["items"]
             if sum(one["outcome"] is not None for one in kept) >= ended:
                 return list(kept)
             await asyncio.sleep(0.02)
@@ -62,7 +62,7 @@ async def of_all_purposes(conversation: Conversation) -> bool:
 
 
 async def has_summary(conversation: Conversation) -> bool:
-    return bool((await conversation.system.get(f"{conversation.path}/summaries"))["items"])
+    return bool((await conversation.shown("summaries"))["items"])
 
 
 async def raw_request(conversation: Conversation, call_id: str) -> bytes:
@@ -171,7 +171,7 @@ async def test_c6_without_the_audit_there_are_no_rows(database_url: str, model_s
     async with system_over(database_url, model_server) as system:
         conversation = await system.start("hello")
         await conversation.turn_ends()
-        assert await system.get(f"{conversation.path}/model-calls") == {"items": [], "next_cursor": None}
+        assert await conversation.shown("model-calls") == {"items": [], "next_cursor": None}
     with psycopg.connect(database_url) as connection:
         for table in ("model_calls", "audit_parts", "audit_uses"):
             assert connection.execute(f"select count(*) from {table}".encode()).fetchone() == (0,)

@@ -55,7 +55,7 @@ async def test_c5_what_a_hook_adds_is_sent_last_and_the_prefix_stays_byte_for_by
         await conversation.say("a larger refund!")
         await conversation.turn_ends(2)
         events = await conversation.events()
-        shown = await system.get(f"{conversation.path}/messages")
+        shown = await conversation.shown("messages")
         refused = await system.post("/v1/conversations", {"settings": {"hooks": ["other"]}}, status=422)
 
         await system.post("/v1/conversations", {"settings": {"hooks": ["house_rules"]}}, status=201)

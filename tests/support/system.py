@@ -50,6 +50,11 @@ class Conversation:
         answer = await self.system.get(f"{self.path}/events?oldest=true&limit=200")
         return list(answer["items"])
 
+    async def shown(self, what: str) -> Any:
+        """Return a page of a read model of it, such as ``messages``, that has the whole log as it is now."""
+        position = (await self.events())[-1]["position"]
+        return await self.system.get(f"{self.path}/{what}?limit=200&min_position={position}&wait_ms=30000")
+
     async def until(self, holds: Callable[[list[Event]], bool]) -> list[Event]:
         """Follow the stream until the events so far satisfy a condition, and return them."""
         seen: list[Event] = []
