@@ -105,8 +105,13 @@ def decode(stored: StoredEvent) -> ConversationEvent:
 def decode_parsed(
     stored: StoredEvent, conversation_id: UUID, data: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> ConversationEvent:
-    """Make the event of a stored record of a known type whose data, in their newest shape, were parsed before."""
-    return ALL_TYPES[stored.type].model_validate(
+    """Make the event of a stored record whose data, in their newest shape, were parsed before.
+
+    Raises `UnknownEventType` as `decode` does.
+    """
+    if (event_type := ALL_TYPES.get(stored.type)) is None:
+        raise UnknownEventType(f"{stored.type} at position {stored.position}")
+    return event_type.model_validate(
         {
             **data,
             "originator_id": conversation_id,

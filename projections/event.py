@@ -72,7 +72,7 @@ class Event:
 
     @property
     def decoded(self) -> ConversationEvent:
-        """The domain's event."""
+        """The domain's event; `UnknownEventType` for one of a type that this code does not know."""
         if self._decoded is None:
             self._decoded = decode_parsed(self._stored, self.conversation_id, self.data, self.metadata)
         return self._decoded

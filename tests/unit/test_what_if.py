@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given as whatever
@@ -16,10 +18,12 @@ from api.debugging.changes import Changes
 from api.debugging.history import History, LoadedLog
 from api.debugging.moment import moment
 from api.debugging.patch import patched
+from api.debugging.trace import trace
 from api.debugging.what_if import what_if
 from api.errors import InvalidRequest
-from domain.errors import InvalidInput
+from domain.errors import InvalidInput, UnknownEventType
 from domain.wire import conversation_of
+from projections.event import Event
 from tests.support.given import (
     ADA,
     APPROVAL,
@@ -230,6 +234,17 @@ async def test_a_change_that_does_not_fit_is_refused_by_name(changes: Any, field
         await ask(poisoned(), **changes)
 
     assert field in [error.field for error in refused.value.errors]
+
+
+async def test_an_event_of_an_unknown_type_is_traced_but_nothing_is_made_of_it() -> None:
+    log = [*map(stored, history(started(), asked()))]
+    log.append(replace(log[1], seq=3, position=3, event_id=uuid4(), type="dreamt", data='{"of":"sheep"}'))
+
+    with pytest.raises(UnknownEventType, match="dreamt at position 3"):
+        await ask(History(LoadedLog(log), CONVERSATION), drop=[2])
+    found = trace([Event(event, CONVERSATION) for event in log], 3)
+    assert found is not None
+    assert (found.events[-1].type, found.events[-1].text) == ("dreamt", '{"of": "sheep"}')
 
 
 async def test_what_is_long_ago_is_looked_at_as_it_was_then(monkeypatch: pytest.MonkeyPatch) -> None:
