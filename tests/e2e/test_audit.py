@@ -12,7 +12,7 @@ import psycopg
 from infra.audit_reading import request_as_of
 from infra.database import Database
 from tests.support import agent_tools
-from tests.support.model_script import Rule, call, calls, fails, hang, says
+from tests.support.model_script import Rule, call, calls, fails, gate, hang, says
 from tests.support.system import PATIENCE_S, of_type, system_over
 
 if TYPE_CHECKING:
@@ -217,3 +217,23 @@ async def test_c6_hooks_redact_what_is_kept_and_what_they_fail_on_is_not(
         assert "I am Ada Lovelace" in model_server.received[-1].raw.decode()
     with psycopg.connect(database_url) as connection:
         assert connection.execute("select count(*) from audit_parts where body like '%Ada%'").fetchone() == (0,)
+
+
+async def test_c8_looking_back_shows_what_each_reply_was_really_made_of(
+    database_url: str, model_server: ModelServer, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(HOOKS)
+    model_server.expect(says("Half a ", gate("go"), "refund."), says("All of it."))
+    async with system_over(database_url, model_server, audit="on", hooks=(str(tmp_path / "mine.py"),)) as system:
+        conversation = await system.start("a refund!")
+        await model_server.requests(1)
+        await conversation.say("all of it!", when_busy="steer")
+        model_server.open("go")
+        events = await conversation.turn_ends()
+        await calls_of(conversation, ended=2)
+        replies = of_type(events, "assistant_msg")
+        states = [await system.get(f"{conversation.path}/state?at={one['context_seq']}") for one in replies]
+    seen = [state["working_set"] for state in states]
+    assert [one["exact"] for one in seen] == [True, True]
+    assert [one["messages"] for one in seen] == [one.body["messages"] for one in model_server.received]
+    assert ["all of it!" in json.dumps(one["messages"]) for one in seen] == [False, True]
