@@ -53,7 +53,12 @@ def _joined(*words: object) -> str:
 
 
 _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "conversation_started": lambda data: _joined(f"{data['tenant']}/{data['owner']}", data.get("title")),
+    "conversation_started": lambda data: _joined(
+        f"{data['tenant']}/{data['owner']}",
+        data.get("title"),
+        f"forked from {data['forked_from']}, event {data['forked_seq']}" if data.get("forked_from") else "",
+    ),
+    "fork_completed": lambda data: "",
     "conversation_changed": lambda data: _joined(data.get("title"), _written(data.get("settings", {}))),
     "user_msg": lambda data: parts_text(data["content"]),
     "turn_started": lambda data: f"turn {data['turn']}",

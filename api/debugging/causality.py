@@ -35,8 +35,6 @@ class _Links:
         for event in events:
             self.causes[event.seq] = self._named(event) | self._followed(event)
             self._by_id[str(event.event_id)] = event.seq
-            if event.is_copy:  # what a copy names as its cause may be the event that the cause is a copy of
-                self._by_id.setdefault(event.metadata["copied_from"], event.seq)
 
     def _named(self, event: Event) -> set[int]:
         for name in ("causation_id", "correlation_id"):

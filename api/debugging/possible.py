@@ -25,6 +25,8 @@ def refusal(event: ConversationEvent, conversation: Conversation) -> str | None:
         return "the conversation has not begun"
     if conversation.ended and not isinstance(event, _AFTER_THE_END):
         return "the conversation has ended"
+    if conversation.copying and event.copied_from is None and not isinstance(event, events.ForkCompleted):
+        return "the fork is not whole"
     return _refusal(event, conversation)
 
 

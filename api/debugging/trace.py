@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from api.cli.event_text import event_text
+from api.cli.printable import shortened
 from api.debugging.causality import causes_of, effects_of, reaching
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 WaitKind = Literal["queue", "wake", "model", "tool", "human", "client", "other"]
 """What was waited for: the turn before, a worker that takes the message up, the model, a tool, a person, a client."""
 
+MOST_CHARACTERS = 500
+"""Of what an event says."""
 _MODEL_FAILURES = {"rate_limited", "context_window", "auth", "bad_request", "unavailable", "truncated"}
 _UNDER_THEIR_TURN = {"assistant_msg", "turn_resumed", "turn_ended"}
 
@@ -112,7 +115,7 @@ class _Chain:
             seq=seq,
             event_id=event.event_id,
             type=event.type,
-            text=event_text(event.type, event.data),
+            text=shortened(event_text(event.type, event.data), MOST_CHARACTERS),
             occurred_at=event.occurred_at,
             role="event" if seq == self._seq else "cause" if seq in self._above else "effect",
             parent=self._parent(seq),

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MOST_EVENTS = 2_000
 """After the first one that is changed: more would keep others on the event loop waiting."""
+MOST_BYTES = 16 * 1024 * 1024
+"""Of their data."""
 _FOLLOWS_BY_ITSELF = {"turn_started", "turn_resumed", "assistant_msg"}
 """What the state alone allows: it needs no certain event to be its cause."""
 _HEARD = {"user_msg", "assistant_msg", "tool_call", "tool_result", "conversation_started", "conversation_changed"}
@@ -76,8 +78,14 @@ async def what_if(history: History, changes: Changes, *, default_model: str) -> 
     if at - first > MOST_EVENTS:
         raise InvalidInput("at", f"more than {MOST_EVENTS:,} events follow on {first}: look at an earlier one")
     events = await history.window(first, WINDOW)
+    size = 0
     async for page in history.pages(events[-1].seq, at):
         events += page
+        size += sum(len(event.stored.data) for event in page)
+        if size > MOST_BYTES:
+            raise InvalidInput(
+                "at", f"too large is what follows on {first}: look at an earlier one than {page[-1].seq}"
+            )
     conversation = await beginning(history, events)
     summaries = await history.summaries(events[-1].position)
     return await asyncio.to_thread(_what_if, conversation, events, changes, summaries, last_seq, default_model)

@@ -34,6 +34,7 @@ from tests.support.given import (
     called,
     claimed,
     closed,
+    copied_whole,
     finished,
     got,
     history,
@@ -189,6 +190,12 @@ IMPOSSIBLE: list[tuple[str, tuple[Fact, ...], int, dict[int, str]]] = [
         },
     ),
     ("the end", (started(), finished()), 2, {}),
+    (
+        "the end of a copy",
+        (started(forked_from=CONVERSATION, forked_seq=1), copied_whole(), asked()),
+        2,
+        {3: "the fork is not whole"},
+    ),
     ("the beginning", (started(), asked()), 1, {2: "the conversation has not begun"}),
 ]
 
@@ -253,6 +260,10 @@ async def test_what_is_long_ago_is_looked_at_as_it_was_then(monkeypatch: pytest.
     with pytest.raises(InvalidInput, match="at: more than 3 events follow on 6: look at an earlier one"):
         await ask(poisoned(), drop=[6])
     assert (await ask(poisoned(), drop=[6], at=9)).seq == 5
+    monkeypatch.undo()
+    monkeypatch.setattr("api.debugging.what_if.MOST_BYTES", 3)
+    with pytest.raises(InvalidInput, match="at: too large is what follows on 6: look at an earlier one than 13"):
+        await ask(poisoned(), drop=[6])
 
 
 def random_history(seed: int) -> tuple[list[StoredEvent], History]:
