@@ -7,7 +7,7 @@ from uuid import uuid5
 
 from pydantic_core import from_json
 
-from commands.chunks import CHUNK_EVENTS, first_chunk
+from commands.chunks import first_chunk
 from domain.errors import ConversationNotFound, IdempotencyMismatch
 from domain.event_store import StreamDeleted, StreamMoved
 from domain.forking import copies, first_event, summary_copies
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from commands.conversations import Conversations
     from domain.event_store import NewEvent
     from domain.forking import Cut
+
+PAGE = 200
+"""As large as events may be, so many of them fit into memory."""
 
 
 class ForkCopying:
@@ -54,18 +57,23 @@ class ForkCopying:
                 stream_of(self._source_id),
                 after=self._cut.origin(head),
                 before=self._cut.to_seq + 1,
-                limit=CHUNK_EVENTS + len(self._cut.without),
+                limit=PAGE + len(self._cut.without),
                 first=True,
             )
             if not page:
                 raise ConversationNotFound("no such conversation")
-            head = await self._append(stream, copies(page, self._fork_id, self._cut), head)
+            head = await self._append_all(stream, copies(page, self._fork_id, self._cut), head)
 
     async def _copy_summaries(self, stream: str) -> None:
         made = summary_copies(await self._store.read(summary_stream_of(self._source_id)), self._fork_id, self._cut)
         head = await self._head(stream)
-        while head < len(made):
-            head = await self._append(stream, made[head:], head)
+        await self._append_all(stream, made[head:], head)
+
+    async def _append_all(self, stream: str, events: Sequence[NewEvent], head: int) -> int:
+        while events:
+            reached = await self._append(stream, events, head)
+            events, head = events[reached - head :], reached
+        return head
 
     async def _append(self, stream: str, events: Sequence[NewEvent], head: int) -> int:
         """Append the first of these events; return the seq of the newest event that is there then."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from api.transfer.reader import Line
     from domain.event_store import EventStore
 
+PAGE_CHARACTERS = 4 * 1024 * 1024
 NOWHERE = 10**9
 """No stream has so many events: an append there is refused, and says by how whether the stream was deleted."""
 
@@ -124,11 +125,13 @@ class _Examination:
 def pages(lines: Iterable[Line]) -> Iterator[list[Line]]:
     """Yield lines in pieces that fit into memory."""
     page: list[Line] = []
+    size = 0
     for line in lines:
         page.append(line)
-        if len(page) == CHUNK_EVENTS:
+        size += len(line.event.data)
+        if len(page) == CHUNK_EVENTS or size > PAGE_CHARACTERS:
             yield page
-            page = []
+            page, size = [], 0
     if page:
         yield page
 

@@ -229,7 +229,7 @@ async def test_d4_a_fork_that_was_broken_off_anywhere_owes_nothing_and_is_finish
     summaries = [e for e in with_summaries(log[:200], random.Random(3)) if e.stream.startswith("summary-")]
     body, context = Fork(at_seq=1041, message=AGAIN), by(command_id=uuid4())
     wanted: list[Any] | None = None
-    for appends in range(8):
+    for appends in range(12):
         store = DyingStore()
         await put(store, [*log, *summaries])
         conversations, around = over(store)
