@@ -106,8 +106,8 @@ def after_model(**options: Unpack[HookOptions]) -> Callable[[F], F]: ...
 def after_model(function: F | None = None, /, **options: Unpack[HookOptions]) -> F | Callable[[F], F]:
     """Have a function run after each model call of a turn, before its reply is recorded.
 
-    It gets a `HookContext` and what was `Said`, and may raise `Halt`: then the reply is not recorded. Raises
-    `HookDefinitionError`.
+    It gets a `HookContext` and what was `Said`, and may raise `Halt`: then the reply is not recorded, though people may
+    have read it as it was streamed. Raises `HookDefinitionError`.
     """
     return _marking("after_model", function, options)
 

@@ -177,9 +177,7 @@ async def test_c6_without_the_audit_there_are_no_rows(database_url: str, model_s
             assert connection.execute(f"select count(*) from {table}".encode()).fetchone() == (0,)
 
 
-async def test_c6_calls_for_summaries_and_titles_are_kept_and_stubbed_results_are_named(
-    database_url: str, model_server: ModelServer
-) -> None:
+async def test_c6_calls_for_summaries_and_titles_are_kept_too(database_url: str, model_server: ModelServer) -> None:
     agent_tools.forget()
     model_server.rule(Rule(answer=says("## Goal\nA trip."), any_text="^You summarise"), Rule(answer=says("Yes.")))
     async with system_over(database_url, model_server, audit="on", compaction_model="openai/cheap") as system:
