@@ -27,6 +27,8 @@ COMMANDS = tuple(
         "diff",
         "trace",
         "what-if",
+        "export",
+        "import",
         "projections",
         "pause",
         "resume",
