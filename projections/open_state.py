@@ -19,10 +19,8 @@ _KEPT = ("turn", "calls", "waiting", "ended", "copying", "settings", "spent_usd"
 _LIMITS = ("max_steps", "max_attempts", "max_cost_usd", "max_tokens_per_turn")
 """The settings that decide what is owed."""
 
-_WITHIN_TURNS = frozenset(
-    {"tool_call", "suspension", "resolution", "tool_step", "tool_result", "turn_resumed", "turn_ended"}
-)
-"""Types of events that say nothing any more once the next turn has started: it begins with no call of its own."""
+_LASTING = frozenset({"conversation_started", "conversation_changed", "fork_completed", "conversation_ended"})
+"""Types of events that still count when the next turn has started: all others it answers, or makes an end of."""
 
 _NOTHING = dump(Conversation.at(UUID(int=0)))
 _BEFORE_ALL_DEADLINES = datetime.min.replace(tzinfo=UTC)
@@ -46,12 +44,13 @@ def keep_state(conversation: Conversation) -> dict[str, Any] | None:
 
 
 def skim(conversation: Conversation, events: Sequence[Event]) -> Sequence[Event]:
-    """Evolve up to the newest `turn_started`, past what happened within earlier turns; return it and what follows."""
-    newest = next((n for n in range(len(events) - 1, -1, -1) if events[n].type == "turn_started"), 0)
+    """Evolve to where the newest `turn_started` stands, past all that ends with it; return it and what follows."""
+    newest = next((n for n in range(len(events) - 1, 0, -1) if events[n].type == "turn_started"), 0)
     for event in events[:newest]:
-        # a reply may have seen messages that wait
-        if event.type not in _WITHIN_TURNS and (event.type != "assistant_msg" or conversation.waiting):
+        if event.type in _LASTING:
             conversation.evolve(event.decoded)
+    if newest:
+        conversation.waiting = {}
     return events[newest:]
 
 

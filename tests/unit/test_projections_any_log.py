@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
@@ -15,7 +17,7 @@ from projections.catalog import PROJECTIONS
 from projections.conversations import CONVERSATIONS
 from projections.display_messages import DISPLAY_MESSAGES
 from projections.tool_calls import TOOL_CALLS
-from tests.support.given import NOW, asked, called, claimed, closed, got, history, said, started, stored
+from tests.support.given import NOW, asked, called, claimed, closed, copied_whole, got, history, said, started, stored
 from tests.support.projecting import fold_whole, given_log, interleaved
 from tests.support.random_log import random_log
 
@@ -78,6 +80,15 @@ def status_of(conversation: Conversation, *, only_people: bool) -> str:
     if only_people:
         return "suspended"
     return "active" if conversation.busy else "idle"
+
+
+@pytest.mark.parametrize("projection", [AGENDA, CONVERSATIONS], ids=lambda projection: projection.name)
+def test_r4_a_fork_of_a_fork_folds_to_the_same_rows_however_it_is_cut(projection: Projection) -> None:
+    first = started(forked_from=UUID(int=8), forked_seq=9)
+    copies = [replace(fact, fields=fact.fields | {"copied_from": UUID(int=7)}) for fact in (*turn(1), copied_whole())]
+    log = [stored(event) for event in history(first, *copies, *copies[:-1], copied_whole(), *turn(2), *turn(3)[:4])]
+    for length in range(1, len(log) + 1):
+        given_log(log[:length]).project(projection, cuts=3)
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS, ids=lambda projection: projection.name)
