@@ -1,20 +1,22 @@
-"""Wherever a conversation is cut: what is summarised and what stays are the whole, each message once."""
+"""Whatever happens to a conversation: what is summarised of it and what stays are the whole, each message once."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from commands.summaries import PAGE, summary_events, summary_state
 from domain.compaction import Budget, after, cut, first_needed
 from domain.events import TurnEnded
 from domain.scope import SYSTEM
-from domain.summaries import event
-from domain.summary_events import SummaryRecorded
-from domain.wire import decode, dumps
+from domain.summaries import event, in_force
+from domain.summary_events import SummaryRecorded, SummaryRequested, SummaryRevoked
+from domain.wire import decode, dumps, encode, summary_stream_of
 from domain.working_set import UnansweredCall, working_set
+from infra.memory_event_store import MemoryEventStore
 from tests.support.given import CONVERSATION, NOW
 from tests.support.random_log import random_log
 
@@ -54,6 +56,37 @@ def test_c2_c5_t11_wherever_it_is_cut_each_message_is_there_once_and_each_call_w
             paired(summarised)
             paired(left)
     assert cuts > LOGS
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_c2_c4_the_newest_pages_say_as_much_as_the_whole_stream_of_summaries(seed: int) -> None:
+    chance, store = random.Random(seed), MemoryEventStore()
+    whole: list[ConversationEvent] = []
+    for _ in range(60):
+        live = [one.to_seq for one in in_force(whole)]
+        kind = chance.choice((SummaryRecorded, SummaryRecorded, SummaryRequested, SummaryRevoked))
+        if kind is SummaryRevoked and not live:
+            continue
+        fields: dict[str, Any] = {}
+        if kind is SummaryRecorded:
+            base = live[-1] if live else None
+            fields = {"from_seq": (base or 0) + 1, "to_seq": (base or 0) + chance.randrange(1, 9), "based_on": base}
+            fields |= {"content": "s", "version": 1, "strategy": "llm", "tokens_before": 9, "context_seq": 999}
+        elif kind is SummaryRevoked:
+            fields = {"to_seq": chance.choice(live)}
+        made = encode(event(kind, CONVERSATION, now=NOW, actor=SYSTEM, **fields))
+        await store.append(summary_stream_of(CONVERSATION), [made], len(whole))
+        whole = await summary_events(store, CONVERSATION)
+        state = await summary_state(store, CONVERSATION)
+        live = [one.seq for one in in_force(whole)]
+        assert (state.seq, state.latest and state.latest.seq) == (len(whole), live[-1] if live else None)
+        assert state.to_seq == max((one.to_seq for one in in_force(whole)), default=None)
+        newest = {type(one): one.seq for one in whole}
+        decided = max(newest.get(SummaryRecorded, 0), newest.get(SummaryRevoked, 0))
+        assert (state.changed, state.requested) == (
+            decided, newest.get(SummaryRequested, 0) > newest.get(SummaryRecorded, 0),
+        )  # fmt: skip
+    assert len(whole) > 2 * PAGE
 
 
 def rendered(log: list[ConversationEvent]) -> list[ProviderMessage]:
