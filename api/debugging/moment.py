@@ -66,6 +66,7 @@ class Moment(BaseModel):
     """A conversation right after its event `seq`; 0 is before the first one.
 
     `owes` is what the log owed at `occurred_at`, the event's own time: a deadline that has passed since is still ahead.
+    `amid`: the next event came in the same append, so that nobody has ever seen the log end here.
     Of a long conversation `working_set` and `messages` (what people saw) begin with the event `from_seq`.
     """
 
@@ -75,6 +76,7 @@ class Moment(BaseModel):
     occurred_at: datetime | None
     state: Json
     owes: list[Json]
+    amid: bool = False
     from_seq: int
     working_set: SeenByModel
     messages: list[Json]
@@ -111,6 +113,14 @@ def owed_json(owed: Iterable[Owed]) -> list[Json]:
     ]
 
 
+def of_one_append(event: Event, following: Event | None) -> bool:
+    """Say whether two events in a row were appended together: what is decided at once has one time.
+
+    The log does not say so itself, but no two appends to a conversation happen in the same microsecond.
+    """
+    return following is not None and event.occurred_at == following.occurred_at
+
+
 async def beginning(history: History, window: Sequence[Event]) -> Conversation:
     """Return the conversation as it stood before a `History.window`, as far as that matters to what follows.
 
@@ -142,6 +152,7 @@ async def moment(history: History, seq: int | None, *, default_model: str, at_le
     conversation = await beginning(history, events)
     summaries = await history.summaries(events[-1].position) if events else []
     then = await asyncio.to_thread(_moment, conversation, events, summaries, last_seq, default_model)
+    then.amid = bool(events) and of_one_append(events[-1], next(iter(await history.page(then.seq, 1)), None))
     if (sent := await history.sent_as_of(then.seq)) is not None:
         then.working_set = as_sent(sent, then.working_set.summary_to_seq)
     return then

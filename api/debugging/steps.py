@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from api.debugging.moment import Fold, Json, beginning, state_at
+from api.debugging.moment import Fold, Json, beginning, of_one_append, state_at
 from api.debugging.patch import json_patch
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ class Step(BaseModel):
     """An event, and what it made of the conversation.
 
     `patch` (RFC 6902) leads from the state before to the state after it; `owes` is what the log owed at the event's own
-    time; `messages` are the rows that people see, as far as the event made or changed them.
+    time; `messages` are the rows that people see, as far as the event made or changed them. `amid`: the next event
+    came in the same append, so that nobody has ever seen the log end here.
     """
 
     seq: int
@@ -33,6 +34,7 @@ class Step(BaseModel):
     data: Json
     patch: list[Json]
     owes: list[Json]
+    amid: bool
     messages: list[Json]
 
 
@@ -68,7 +70,8 @@ class Steps:
     async def next(self, limit: int | None = None) -> list[Step]:
         """Go on by so many events, or by a page; at the end of the log there are none."""
         events = await self._history.page(self.seq, limit)
-        return await asyncio.to_thread(lambda: [self._step(event) for event in events])
+        following = [*events[1:], *(await self._history.page(events[-1].seq, 1) if events else ())]
+        return await asyncio.to_thread(lambda: list(map(self._step, events, [*following, None])))
 
     async def all(self) -> AsyncIterator[Step]:
         """Go on to the end of the log."""
@@ -76,7 +79,7 @@ class Steps:
             for step in steps:
                 yield step
 
-    def _step(self, event: Event) -> Step:
+    def _step(self, event: Event, following: Event | None) -> Step:
         changed = self._fold.take(event)
         before, self._state = self._state, self._fold.state
         return Step(
@@ -87,6 +90,7 @@ class Steps:
             data=event.data,
             patch=json_patch(before, self._state),
             owes=self._fold.owes(event.occurred_at),
+            amid=of_one_append(event, following),
             messages=changed,
         )
 

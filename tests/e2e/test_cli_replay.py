@@ -67,7 +67,7 @@ def test_a_file_is_replayed_without_a_server_as_the_system_that_it_comes_from(ex
     assert told[0].split(maxsplit=3)[-1] == "conversation_started  local/local"
     assert [line.strip() for line in told if line.strip().startswith("owes: ")][2:] == [
         "owes: call_model",
-        "owes: call_model",
+        "owes: (the next event was appended with this one)",
         "owes: nothing",
     ]
     assert "owes: start_turn" in then

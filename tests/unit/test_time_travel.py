@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import random
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
@@ -27,12 +28,28 @@ from domain.wire import conversation_of, decode
 from projections.display_messages import DISPLAY_MESSAGES
 from projections.messages import item_of
 from projections.testing import fold_whole
-from tests.support.random_log import random_log
+from tests.support.given import APPROVAL, NOW, message, reject, reply, stored, wants
+from tests.support.random_log import PEOPLE, random_log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from domain.event_envelope import ConversationEvent
     from domain.event_store import StoredEvent
 
 MODEL = "demo"
+DECISIONS: tuple[Callable[[Conversation, datetime], None], ...] = (
+    lambda one, now: one.start(
+        tenant="acme", owner="ada", title=None, settings={}, metadata={}, now=now, actor=PEOPLE[0]
+    ),
+    lambda one, now: one.send_message(message("m1"), now=now, actor=PEOPLE[0]),
+    lambda one, now: one.start_turn(now=now),
+    lambda one, now: one.record_reply(1, 1, reply(wants(gated=True, inquiry=APPROVAL)), now=now),
+    lambda one, now: one.resolve(reject(), now=now, actor=PEOPLE[0]),
+    lambda one, now: one.record_reply(1, 1, reply(step=2, context_seq=one.version), now=now),
+)
+"""What is appended at once, one after the other: 1, 1, 1, 3, 2 and 2 events."""
 RUNS = int(os.environ.get("REJOINDER_PROPERTY_RUNS", "20"))
 
 
@@ -134,6 +151,24 @@ async def test_steps_are_the_same_wherever_one_begins(seed: int) -> None:
 
     assert [step.seq for step in whole] == list(range(1, len(log) + 1))
     assert [step async for step in (await Steps.after(history, begin)).all()] == whole[begin:]
+
+
+async def test_amid_an_append_nobody_has_seen_the_log_end() -> None:
+    conversation = Conversation.at(UUID(int=1))
+    log: list[StoredEvent] = []
+    lengths: list[int] = []
+    for at, decide in enumerate(DECISIONS):
+        decide(conversation, NOW + timedelta(microseconds=at))
+        log += map(stored, cast("list[ConversationEvent]", conversation.collect_events()))
+        lengths.append(len(log))
+    history = History(LoadedLog(log), conversation.id, page=2)
+
+    steps = [step async for step in (await Steps.after(history, 0)).all()]
+
+    assert [step.seq for step in steps if not step.amid] == lengths
+    assert [step.amid for step in steps] == [
+        (await moment(history, seq, default_model=MODEL)).amid for seq in range(1, len(log) + 1)
+    ]
 
 
 async def test_before_the_first_event_there_is_nothing() -> None:
