@@ -101,7 +101,7 @@ async def _list(history: History, *, as_json: bool) -> None:
             _print_json(step)
         else:
             _print([step_line(step), *(f"       {line}" for line in patch_lines(step.patch))])
-            _print([f"       owes: {owed_text(step.owes)}"])
+            _print([f"       owes: {owed_text(step.owes, amid=step.amid)}"])
 
 
 async def _diff(settings: Settings, *, source: str, a: int, b: int, as_json: bool) -> int:

@@ -35,8 +35,10 @@ def patch_lines(patch: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield on_one_line(f"{sign} {one['path']}" + (f" {_written(one['value'])}" if "value" in one else ""))
 
 
-def owed_text(owed: Sequence[Mapping[str, Any]]) -> str:
-    """Return what is owed, in a line."""
+def owed_text(owed: Sequence[Mapping[str, Any]], *, amid: bool = False) -> str:
+    """Return what is owed, in a line; amid an append nothing is, for nobody sees the log end there."""
+    if amid:
+        return "(the next event was appended with this one)"
     return "; ".join(map(_owed, owed)) or "nothing"
 
 
@@ -82,7 +84,7 @@ def moment_lines(moment: Moment) -> Iterator[str]:
     yield f"after event {moment.seq} of {moment.last_seq}, {at}"
     if moment.from_seq > 1:
         yield f"what is context and what people saw is shown from event {moment.from_seq} on"
-    yield f"owes: {owed_text(moment.owes)}"
+    yield f"owes: {owed_text(moment.owes, amid=moment.amid)}"
     yield "state:"
     yield from (f"  {line}" for line in state_text(moment.state).splitlines())
     yield f"context ({context_head(moment.working_set)}):"

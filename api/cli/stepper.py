@@ -145,7 +145,7 @@ class Stepper(App[None]):
         data = json.dumps(step.data, ensure_ascii=False, indent=2)
         self._pane("event", f"{seq} {step.type} · {at}", data)
         self._pane("patch", "patch", _joined(patch_lines(step.patch)))
-        self._pane("owed", "then owed", owed_text(step.owes))
+        self._pane("owed", "then owed", owed_text(step.owes, amid=step.amid))
         self._show_more()
 
     def _show_more(self) -> None:
