@@ -25,8 +25,6 @@ __all__ = ["front", "workers"]
 MESSAGES, EVERY_S = (30, 1.0) if LONG else (6, 0.5)
 PIECES = 60
 
-pytestmark = pytest.mark.timeout(300 if LONG else 120)
-
 
 @pytest.mark.parametrize("when_busy", ["enqueue", "steer"])
 async def test_l13_b1_b2_messages_during_a_long_reply_are_all_answered_and_no_model_call_is_wasted(

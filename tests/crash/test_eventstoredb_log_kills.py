@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.timeout(120 + 3 * SECONDS)
+@pytest.mark.timeout(300 + 3 * SECONDS)
 async def test_l8_every_acknowledged_append_survives_kills_of_server_and_writers(tmp_path: Path) -> None:
     with DoubleProcess(tmp_path / "log") as server:
 

@@ -37,7 +37,7 @@ KILLS = 5 if LONG else 1
 AFTERWARDS_S = 30.0
 """So long after the outage everybody must have had an answer."""
 
-pytestmark = pytest.mark.timeout(400 if LONG else 120)
+pytestmark = pytest.mark.timeout(400 if LONG else 300)
 
 
 def family(pid: int) -> list[int]:

@@ -33,7 +33,7 @@ AT_A_TIME = 16
 MORE_MB = 12.0
 """What the memory of a process may grow by, whatever it is that waits: the allocator's noise."""
 
-pytestmark = pytest.mark.timeout(900 if LONG else 120)
+pytestmark = pytest.mark.timeout(900 if LONG else 300)
 
 
 def memory_mb(pid: int) -> float:

@@ -26,7 +26,7 @@ TURNS, ROBBED_TURNS = (200, 100) if LONG else (15, 8)
 THEFTS = 3
 """Of the leases in each turn, at random moments."""
 RESOLVERS, NODES = 64, 4
-pytestmark = pytest.mark.timeout(900 if LONG else 120)
+pytestmark = pytest.mark.timeout(900 if LONG else 300)
 
 
 async def test_t7_two_workers_race_for_every_turn_of_a_conversation_and_the_model_is_asked_once_a_step(

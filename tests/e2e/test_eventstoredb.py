@@ -277,7 +277,7 @@ async def test_the_log_server_is_restarted_while_a_summary_is_written_which_the_
     assert await summaries(conversation) == [summary]
 
 
-@pytest.mark.timeout(180 + 3 * OUTAGE_S)
+@pytest.mark.timeout(300 + 3 * OUTAGE_S)
 async def test_the_log_server_is_away_for_a_while(nodes: Nodes, system: System, model: RemoteModelServer) -> None:
     waits, reply = calls(call("wait_for", {"gate": "outage"})), says("Half a ", gate("outage"), "reply")
     await model.expect(says(waits))

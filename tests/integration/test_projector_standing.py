@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from projections.projection import Rows
 
 TURN = [stored(event) for event in history(started(), asked(), claimed(), said(), closed())]
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def fold(rows: Rows, events: Sequence[Event]) -> None:

@@ -22,7 +22,7 @@ FLAGS = (
     *("--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"),
     "--disable-sync",
 )
-PATIENCE_S = 20
+PATIENCE_S = 60
 KEYS = {"Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, ""), " ": (32, " ")}
 CHANGE = """new Promise(done => {
     const changed = () => { watch.disconnect(); clearTimeout(timer); done(); };

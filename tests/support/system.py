@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tests.support.model_server import ModelServer
 
 Event = dict[str, Any]
-PATIENCE_S = 60
+PATIENCE_S = 120
+"""The first call of a process imports LiteLLM, which takes a minute of a machine that many share."""
 
 
 @dataclass(frozen=True)
