@@ -53,9 +53,9 @@ class WhatIf(Moment):
     """What would be after the last event, or after `at`.
 
     `patch` (RFC 6902) leads to its `state` from the real one, `view_patch` to its `owes`, `working_set` and `messages`
-    from the real ones. Events that can no longer follow are left out, and named as `impossible`. `uncertain` are
-    replies and summaries that are kept although their request would have been another one, so that the model might have
-    said something else.
+    from the real ones (the working sets of both are reconstructed). Events that can no longer follow are left out, and
+    named as `impossible`. `uncertain` are replies and summaries that are kept although their request would have been
+    another one, so that the model might have said something else.
     """
 
     patch: list[Json]
