@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from domain.errors import ConversationNotFound
 from domain.events import TurnStarted
+from domain.summary_events import SummaryRecorded, SummaryRevoked
 from domain.wire import decode, stream_of, summary_stream_of
 from projections.event import Event
 
@@ -139,10 +140,13 @@ class History:
         oldest = 0 if not stored or stored[0].seq == 1 else turns[0]
         return self._events(stored[oldest if nearest is None else nearest :])
 
-    async def summaries(self, up_to_position: int | None = None) -> list[ConversationEvent]:
-        """Return the events of the sibling stream, up to a position of the log."""
+    async def summaries(self, as_of: Event) -> list[ConversationEvent]:
+        """Return the events of the sibling stream that were there when an event came.
+
+        A fork's copies of them are younger than its copies of events, and count from the event that they speak of.
+        """
         stored = await self.log.read(summary_stream_of(self.conversation_id))
-        return [decode(event) for event in stored if up_to_position is None or event.position <= up_to_position]
+        return [one for event in stored if _was_there(one := decode(event), event.position, as_of)]
 
     async def sent_as_of(self, seq: int) -> SentMessages | None:
         """Return what the model was sent that saw the log up to this seq and no further, None where nobody knows."""
@@ -150,3 +154,9 @@ class History:
 
     def _events(self, stored: Iterable[StoredEvent]) -> list[Event]:
         return [Event(event, self.conversation_id) for event in stored]
+
+
+def _was_there(summary: ConversationEvent, position: int, as_of: Event) -> bool:
+    if summary.copied_from is None:
+        return position <= as_of.position
+    return isinstance(summary, (SummaryRecorded, SummaryRevoked)) and summary.to_seq <= as_of.seq

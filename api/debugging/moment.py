@@ -150,7 +150,7 @@ async def moment(history: History, seq: int | None, *, default_model: str, at_le
     last_seq = await history.last_seq()
     events = await history.window(last_seq if seq is None else _reached(seq, last_seq, "at"), at_least)
     conversation = await beginning(history, events)
-    summaries = await history.summaries(events[-1].position) if events else []
+    summaries = await history.summaries(events[-1]) if events else []
     then = await asyncio.to_thread(_moment, conversation, events, summaries, last_seq, default_model)
     then.amid = bool(events) and of_one_append(events[-1], next(iter(await history.page(then.seq, 1)), None))
     if (sent := await history.sent_as_of(then.seq)) is not None:

@@ -87,7 +87,7 @@ async def what_if(history: History, changes: Changes, *, default_model: str) -> 
                 "at", f"too large is what follows on {first}: look at an earlier one than {page[-1].seq}"
             )
     conversation = await beginning(history, events)
-    summaries = await history.summaries(events[-1].position)
+    summaries = await history.summaries(events[-1])
     return await asyncio.to_thread(_what_if, conversation, events, changes, summaries, last_seq, default_model)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
@@ -17,19 +18,24 @@ from hypothesis import strategies as st
 from pydantic_core import from_json, to_json
 
 from api.debugging.history import History, LoadedLog
-from api.debugging.moment import moment, owed_json, state_at
+from api.debugging.moment import moment, owed_json, seen_by_model, state_at
 from api.debugging.patch import json_patch, patched
 from api.debugging.steps import Steps, difference
+from commands.fork import Fork, fork
+from commands.send_message import SendMessage
 from domain.conversation import Conversation
 from domain.errors import ConversationNotFound, InvalidInput
 from domain.owes import owes
 from domain.snapshots import dump
-from domain.wire import conversation_of, decode
+from domain.wire import conversation_of, decode, stream_of, summary_stream_of
+from infra.memory_event_store import MemoryEventStore
 from projections.display_messages import DISPLAY_MESSAGES
 from projections.messages import item_of
 from projections.testing import fold_whole
+from tests.support.forking import folded, put
 from tests.support.given import APPROVAL, NOW, message, reject, reply, stored, wants
-from tests.support.random_log import PEOPLE, random_log
+from tests.support.random_log import PEOPLE, random_log, with_summaries
+from tests.unit.test_commands import by, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,6 +157,42 @@ async def test_steps_are_the_same_wherever_one_begins(seed: int) -> None:
 
     assert [step.seq for step in whole] == list(range(1, len(log) + 1))
     assert [step async for step in (await Steps.after(history, begin)).all()] == whole[begin:]
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_d1_a_fork_was_at_each_of_its_events_what_it_is_made_of(seed: int) -> None:
+    chance, store = random.Random(seed), MemoryEventStore()
+    log = random_log(chance, steps=30)
+    await put(store, with_summaries(log, chance))
+    source = conversation_of(log[0].stream)
+    assert source is not None
+    rests = [seq for seq in range(1, len(log)) if folded(log[:seq]).turn is None]
+    conversations, _ = over(store)
+    receipt = await fork(
+        conversations, source, Fork(at_seq=chance.choice(rests), message=SendMessage(content="Again")), by()
+    )
+    made = await store.read(stream_of(receipt.conversation_id))
+    history = History(store, receipt.conversation_id, page=5)
+
+    assert [await state_at(history, seq) for seq in range(len(made) + 1)] == states(made)
+    then = await moment(history, None, default_model=MODEL)
+    whole = await history.whole()
+    summaries = [decode(one) for one in await store.read(summary_stream_of(receipt.conversation_id))]
+    assert then.working_set == seen_by_model(folded(made), whole, summaries, default_model=MODEL)
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=RUNS, deadline=None)
+async def test_d1_what_the_model_would_see_is_by_the_summaries_that_were_there(seed: int) -> None:
+    both = with_summaries(log := random_log(random.Random(seed)), random.Random(seed))
+    both = [replace(event, position=position) for position, event in enumerate(both, 1)]
+    seq = random.Random(seed).randrange(1, len(log) + 1)
+    upto = next(i for i, event in enumerate(both, 1) if event.stream == log[0].stream and event.seq == seq)
+
+    then = await moment(history_of(both), seq, default_model=MODEL)
+    at_the_time = await moment(history_of(both[:upto]), None, default_model=MODEL)
+
+    assert then.working_set == at_the_time.working_set
 
 
 async def test_amid_an_append_nobody_has_seen_the_log_end() -> None:
