@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 async def fork(request: web.Request, body: Fork, context: CommandContext) -> web.Response:
     """Begin another conversation as a copy of this one up to an event, or up to before a message.
 
+    What is copied keeps its times, and its usage counts where it arose. A message that came while a turn ran is left
+    out and the turn stays, unless the turn saw the message: then the fork begins before that turn. A repeat under the
+    same `Idempotency-Key` finishes a fork that was broken off; until it is whole it takes no commands (409).
     With `message` it goes on at once: a message is edited and sent again in one call. Both know of each other:
     `forked_from` of the new one, `forks` of the old one.
     """

@@ -93,41 +93,42 @@ async def watched(database_url: str) -> AsyncIterator[Watched]:
 
 
 @pytest.fixture(scope="module")
-def long_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An exported conversation that no chunk ends between two turns of."""
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """An exported conversation that no chunk ends between two turns of; closed, and with a message that waits."""
     facts = [started(tenant="local", owner="local")]
     for turn in range(TURNS):
         facts += [asked(f"m{turn}"), claimed(), said(f"reply {turn}", model="demo"), closed()]
-    return exported(tmp_path_factory.mktemp("long") / "x.jsonl", [stored(event) for event in history(*facts)])
+    log = [stored(event) for event in history(*facts, asked("waits"))]
+    folder = tmp_path_factory.mktemp("long")
+    return exported(folder / "closed.jsonl", log[:-1]), exported(folder / "open.jsonl", log)
 
 
 async def test_d4_an_import_killed_in_the_middle_runs_nothing_and_the_next_one_finishes_it(
-    database_url: str, long_file: Path, watched: Watched
+    database_url: str, files: tuple[Path, Path], watched: Watched
 ) -> None:
-    async with serve("--port", "0", database_url=database_url) as server, aiohttp.ClientSession(server.url) as session:
+    arguments = ("import", str(files[1]), "--resume")
+    async with serve("--port", "0", database_url=database_url):
         there = 0
         for seq in KILLS:
-            with Program("import", str(long_file), database_url=database_url) as importing:
+            with Program(*arguments, database_url=database_url) as importing:
                 async with watched.stopping(importing, seq):
                     pass
             there = await watched.length(STREAM)
             assert there < EVENTS
             if there:
                 assert await watched.until(SEEMS_OWED, CONVERSATION, there), "nobody keeps the workers away"
-        done = await asyncio.to_thread(run, "import", str(long_file), database_url=database_url)
-        assert (done.exit_code, await watched.length(STREAM)) == (0, EVENTS), done.stderr
-        assert f"{EVENTS - there:,} events of 1 conversations imported" in done.stdout
-        said = await session.post(f"{PATH}/messages", json={"content": "and now?"})
-        assert said.status == 202
+        done = await asyncio.to_thread(run, *arguments, database_url=database_url)
+        assert f"{EVENTS + 1 - there:,} events of 1 conversations imported" in done.stdout, done.stderr
         await watched.until(REST_OF_TURN, STREAM, EVENTS)
         added = await watched.rows("select type from log.events where stream = %s and seq > %s", STREAM, EVENTS)
+    assert f"{CONVERSATION}: start a turn for 1 message" in done.stdout
     assert [row[0] for row in added] == ["user_msg", "turn_started", "assistant_msg", "turn_ended"]
 
 
 async def test_d4_a_fork_killed_in_the_middle_owes_nothing_and_its_repeat_finishes_it(
-    database_url: str, long_file: Path, watched: Watched
+    database_url: str, files: tuple[Path, Path], watched: Watched
 ) -> None:
-    imported = await asyncio.to_thread(run, "import", str(long_file), database_url=database_url)
+    imported = await asyncio.to_thread(run, "import", str(files[0]), database_url=database_url)
     assert imported.exit_code == 0, imported.stderr
     body = {"before_message": f"m{TURNS - 1}", "message": {"content": "Something else"}, "title": "Another try"}
 
