@@ -41,7 +41,7 @@ create or replace trigger stop_appends before insert on log.events for each row
     when (new.stream like 'conversation-%' and new.seq > {seq}) execute function public.stop_appends();
 """
 STOPPED = "select 1 from pg_locks where locktype = 'advisory' and objid = 4711 and not granted"
-GONE = f"select 1 where not exists ({STOPPED})"
+OVER = "select 1 where not exists (select from pg_locks where locktype = 'advisory' and objid = 4711)"
 LENGTH = "select coalesce(max(seq), 0)::int from log.events where stream = %s"
 SEEMS_OWED = """
 select coalesce(hold_until > now() + interval '1 year', false) from agenda
@@ -73,17 +73,20 @@ class Watched:
         return int((await self.rows(LENGTH, stream))[0][0])
 
     @asynccontextmanager
-    async def stopping(self, program: Program, seq: int) -> AsyncIterator[None]:
-        """In the block, stop the first append beyond a seq; at its end kill the process, and let the append go on."""
+    async def stopping(self, seq: int) -> AsyncIterator[None]:
+        """In the block, stop the first append beyond a seq; at its end let it go on, though nobody may wait for it."""
         await self.rows("select pg_advisory_lock(4711)")
         await self.rows(STOP_APPENDS.format(seq=seq))
         yield
+        await self.rows("select pg_advisory_unlock(4711)")
+        await self.until(OVER)  # a transaction keeps the lock to its end
+        await self.rows("drop trigger stop_appends on log.events")
+
+    async def kill(self, program: Program) -> None:
+        """Kill a process when an append was stopped."""
         await self.until(STOPPED)
         program.send(signal.SIGKILL)
         await asyncio.to_thread(program.__exit__)
-        await self.rows("select pg_advisory_unlock(4711)")
-        await self.until(GONE)
-        await self.rows("drop trigger stop_appends on log.events")
 
 
 @pytest.fixture
@@ -110,9 +113,8 @@ async def test_d4_an_import_killed_in_the_middle_runs_nothing_and_the_next_one_f
     async with serve("--port", "0", database_url=database_url):
         there = 0
         for seq in KILLS:
-            with Program(*arguments, database_url=database_url) as importing:
-                async with watched.stopping(importing, seq):
-                    pass
+            async with watched.stopping(seq):
+                await watched.kill(Program(*arguments, database_url=database_url))
             there = await watched.length(STREAM)
             assert there < EVENTS
             if there:
@@ -142,8 +144,9 @@ async def test_d4_a_fork_killed_in_the_middle_owes_nothing_and_its_repeat_finish
 
     for seq in KILLS:
         async with serve("--port", "0", database_url=database_url) as server:
-            async with watched.stopping(server.program, seq):
+            async with watched.stopping(seq):
                 asking = asyncio.create_task(post(server.url))
+                await watched.kill(server.program)
             with pytest.raises(aiohttp.ClientError):
                 await asking
     query = "select stream from log.events where seq = 1 and stream <> %s and stream like %s"
