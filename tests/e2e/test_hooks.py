@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,25 +16,10 @@ from tests.support.model_script import call, calls, says
 from tests.support.system import of_type, system_over
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.model_server import ModelServer, Received
 
-EXAMPLE = '''
-from domain.hooks import Halt, HookContext, Said, after_model, before_model
-
-@before_model(reserve_tokens=500)
-async def house_rules(ctx: HookContext) -> str | None:
-    """Tell the model what it may promise; nothing of it is ever in the log."""
-    if ctx.metadata.get("blocked"):
-        raise Halt("This account is closed.")
-    return f"Refunds for {ctx.scope.user}: up to 100 euros." if "refund" in ctx.asked else None
-
-@after_model
-def promises(ctx: HookContext, said: Said) -> None:
-    if "1000 euros" in said.text:
-        raise Halt("The reply promised too much and was held back.")
-'''
+README = (Path(__file__).parents[2] / "README.md").read_text()
+(EXAMPLE,) = re.findall(r"<!-- hooks -->\n```python\n(.*?)```", README, re.DOTALL)
 
 
 def messages_of(received: Received) -> bytes:
@@ -44,7 +31,7 @@ def messages_of(received: Received) -> bytes:
 async def test_c5_what_a_hook_adds_is_sent_last_and_the_prefix_stays_byte_for_byte(
     database_url: str, model_server: ModelServer, tmp_path: Path
 ) -> None:
-    assert len(EXAMPLE.strip().splitlines()) <= 15
+    assert len([line for line in EXAMPLE.splitlines() if line]) <= 15
     agent_tools.forget()
     file = tmp_path / "house.py"
     file.write_text(EXAMPLE)
