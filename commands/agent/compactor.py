@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from commands.agent.agenda import AgendaUnavailable
 from commands.agent.compaction import compact
 from commands.agent.holds import RENEW_EVERY_S
+from commands.agent.lookout import Lookout, again
 from commands.agent.model import ModelError
 from commands.agent.stopping import stop
-from commands.agent.worker import LONGEST_SLEEP_S, SHORTEST_SLEEP_S, UNAVAILABLE_PAUSE_S, again
 from commands.log_context import log_with
 from domain.errors import ConversationNotFound, UnknownEventType
 from domain.event_store import StoreError
@@ -40,13 +40,13 @@ class Compactor:
     def __init__(self, agenda: Agenda, surroundings: Surroundings) -> None:
         self._agenda, self._surroundings = agenda, surroundings
         self._running: set[asyncio.Task[None]] = set()
-        self._look = asyncio.Event()
+        self._lookout = Lookout(agenda, self._claim_due)
 
     async def run(self) -> None:
         """Work for ever; cancelled, it stops what runs, which is owed further on."""
         looking = [
             asyncio.create_task(again(self._follow_hints), name="hints of compactions"),
-            asyncio.create_task(again(self._follow_agenda), name="agenda of compactions"),
+            asyncio.create_task(again(self._lookout.follow), name="agenda of compactions"),
         ]
         try:
             await asyncio.wait(looking)
@@ -57,34 +57,19 @@ class Compactor:
     async def _follow_hints(self) -> None:
         async with aclosing(self._agenda.hints()) as hints:
             async for _ in hints:
-                self._look.set()
+                self._lookout.look()
 
-    async def _follow_agenda(self) -> None:
-        while True:
-            self._look.clear()
-            pause = await self._claim_due()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._look.wait()
-
-    async def _claim_due(self) -> float:
-        try:
-            if (free := AT_ONCE - len(self._running)) > 0:
-                for claim in await self._agenda.claim(free):
-                    task = asyncio.create_task(self._work(claim), name=f"compaction of {claim.conversation_id}")
-                    self._running.add(task)
-                    task.add_done_callback(self._ended)
-            if len(self._running) >= AT_ONCE:
-                return LONGEST_SLEEP_S  # or until one ends
-            due_in = await self._agenda.due_in()
-        except AgendaUnavailable as error:
-            logger.warning("cannot look at the agenda: %s", error, extra={"action": "agenda_unavailable"})
-            return UNAVAILABLE_PAUSE_S
-        return LONGEST_SLEEP_S if due_in is None else min(max(due_in, SHORTEST_SLEEP_S), LONGEST_SLEEP_S)
+    async def _claim_due(self) -> bool:
+        if (free := AT_ONCE - len(self._running)) > 0:
+            for claim in await self._agenda.claim(free):
+                task = asyncio.create_task(self._work(claim), name=f"compaction of {claim.conversation_id}")
+                self._running.add(task)
+                task.add_done_callback(self._ended)
+        return len(self._running) >= AT_ONCE
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self._look.set()
+        self._lookout.look()
 
     async def _work(self, claim: Claim) -> None:
         log_with(conversation_id=str(claim.conversation_id))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from commands.agent.agenda import AgendaUnavailable
 from commands.agent.hold import Hold
 from commands.agent.holds import Holds
+from commands.agent.lookout import Lookout, again
 from commands.agent.stopping import stop
 from commands.agent.titles import Titles
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Coroutine
     from uuid import UUID
 
     from commands.agent.agenda import Agenda, Claim
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LEASE_S = 8.0
-SHORTEST_SLEEP_S = 0.02
-LONGEST_SLEEP_S = 5.0
-UNAVAILABLE_PAUSE_S = 1.0
 SWEEP_EVERY_S = 60.0
 DEADLINES_EVERY_S = 0.1
 DEADLINES_BESIDE = 32
@@ -43,7 +41,7 @@ class Worker:
         self._agenda, self._surroundings, self._concurrency = agenda, surroundings, concurrency
         self._claims: set[asyncio.Task[list[Claim]]] = set()
         self._claiming = asyncio.Lock()
-        self._look = asyncio.Event()
+        self._lookout = Lookout(agenda, self._claim_due)
         self._holds = Holds(agenda, on_end=self._ended)
         self._nearby: asyncio.Queue[Session] = asyncio.Queue()
         self._titles = Titles(surroundings)
@@ -71,7 +69,7 @@ class Worker:
         looking = [
             asyncio.create_task(again(self._follow_nearby), name="hints from nearby"),
             asyncio.create_task(again(self._follow_hints), name="hints"),
-            asyncio.create_task(again(self._follow_agenda), name="agenda"),
+            asyncio.create_task(again(self._lookout.follow), name="agenda"),
             asyncio.create_task(again(self._follow_deadlines), name="deadlines"),
         ]
         try:
@@ -89,7 +87,7 @@ class Worker:
         async with aclosing(self._agenda.hints()) as hints:
             async for conversation_id in hints:
                 if conversation_id is None:
-                    self._look.set()
+                    self._lookout.look()
                 else:
                     await self._claim_hinted(conversation_id)
 
@@ -98,28 +96,12 @@ class Worker:
             session = await self._nearby.get()
             await self._claim_hinted(session.conversation_id, session)
 
-    async def _follow_agenda(self) -> None:
-        while True:
-            self._look.clear()
-            pause = await self._claim_due()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._look.wait()
-
-    async def _claim_due(self) -> float:
-        """Claim what is due into the free slots, and say how long to sleep."""
-        try:
-            await self._sweep()
-            await self._holds.renew_what_is_late()
-            async with self._claiming:
-                free = self._concurrency - self.running
-                if free <= 0 or await self._claim(self._agenda.claim(free)) == free:
-                    return LONGEST_SLEEP_S  # or until one ends
-            due_in = await self._agenda.due_in()
-        except AgendaUnavailable as error:
-            logger.warning("cannot look at the agenda: %s", error, extra={"action": "agenda_unavailable"})
-            return UNAVAILABLE_PAUSE_S
-        return LONGEST_SLEEP_S if due_in is None else min(max(due_in, SHORTEST_SLEEP_S), LONGEST_SLEEP_S)
+    async def _claim_due(self) -> bool:
+        await self._sweep()
+        await self._holds.renew_what_is_late()
+        async with self._claiming:
+            free = self._concurrency - self.running
+            return free <= 0 or await self._claim(self._agenda.claim(free)) == free
 
     async def _follow_deadlines(self) -> None:
         """Let calls expire in time also while there is no free slot; what follows from that waits for one."""
@@ -177,16 +159,6 @@ class Worker:
                 self._holds.start(hold)
 
     def _ended(self, hold: Hold) -> None:
-        self._look.set()  # there may be more that is due than there were free slots
+        self._lookout.look()  # there may be more that is due than there were free slots
         if hold.answered is not None:
             self._titles.begin(hold.answered)
-
-
-async def again(follow: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Run it for ever: a worker that has stopped looking, and goes on breathing, would be worse than any error."""
-    while True:
-        try:
-            await follow()
-        except Exception:
-            logger.exception("a worker stumbled, and goes on", extra={"action": "worker_stumbled"})
-        await asyncio.sleep(UNAVAILABLE_PAUSE_S)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from commands.agent import worker
+from commands.agent import lookout
 from infra import database as database_module
 from infra.database import Database
 from infra.postgres_event_store import subscriptions
@@ -41,7 +41,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(database_module, "PING_AFTER_S", 0.5)
         monkeypatch.setattr(database_module, "PONG_WITHIN_S", 0.5)
         monkeypatch.setattr(subscriptions, "ANSWER_SECONDS", 0.7)
-        monkeypatch.setattr(worker, "LONGEST_SLEEP_S", 1.0)
+        monkeypatch.setattr(lookout, "LONGEST_SLEEP_S", 1.0)
 
 
 @pytest.fixture

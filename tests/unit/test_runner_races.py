@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from commands.agent import append_queue, hold, news, worker
+from commands.agent import append_queue, hold, lookout, news
 from commands.agent.agenda import AgendaUnavailable
 from domain import events
 from domain.event_store import StoreError
@@ -121,7 +121,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(news, "STORE_PAUSE_S", 0)
     monkeypatch.setattr(hold, "OUTAGE_PAUSE_S", 0)
     monkeypatch.setattr(hold, "FAILED_PAUSE_S", 0)
-    monkeypatch.setattr(worker, "UNAVAILABLE_PAUSE_S", 0)
+    monkeypatch.setattr(lookout, "UNAVAILABLE_PAUSE_S", 0)
 
 
 async def moments_of_a_turn() -> int:

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from commands.agent import hold, holds, worker
+from commands.agent import hold, holds, lookout, worker
 from commands.agent.agenda import AgendaUnavailable
 from domain import events
 from domain.event_store import NewEvent, StoreError
@@ -80,7 +80,7 @@ async def quiet(office: Office) -> None:
 @pytest.fixture
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for what is away, or after what failed."""
-    monkeypatch.setattr(worker, "UNAVAILABLE_PAUSE_S", 0)
+    monkeypatch.setattr(lookout, "UNAVAILABLE_PAUSE_S", 0)
     monkeypatch.setattr(hold, "OUTAGE_PAUSE_S", 0)
     monkeypatch.setattr(hold, "FAILED_PAUSE_S", 0)
 
