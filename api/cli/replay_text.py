@@ -11,7 +11,8 @@ from api.cli.printable import on_one_line, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from api.debugging.moment import Moment, SeenByModel
+    from api.debugging.moment import Moment
+    from api.debugging.seen import SeenByModel
     from api.debugging.steps import Step
 
 _SIGNS = {"add": "+", "remove": "-", "replace": "~", "move": ">", "copy": "&"}

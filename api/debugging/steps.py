@@ -9,8 +9,9 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from api.debugging.moment import Fold, Json, beginning, of_one_append, state_at
+from api.debugging.moment import Fold, beginning, of_one_append, state_at
 from api.debugging.patch import json_patch
+from api.debugging.seen import Json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,9 +9,10 @@ from pydantic import BaseModel
 
 from api.debugging.changes import appended, check_seqs, replaced
 from api.debugging.history import WINDOW
-from api.debugging.moment import Fold, Json, Moment, beginning, moment_of
+from api.debugging.moment import Fold, Moment, beginning, moment_of
 from api.debugging.patch import json_patch
 from api.debugging.possible import refusal
+from api.debugging.seen import Json
 from domain.errors import InvalidInput
 from domain.events import AssistantMsg
 from domain.summary_events import SummaryRecorded

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from pydantic_core import from_json, to_json
 
 from api.debugging.history import History, LoadedLog
-from api.debugging.moment import moment, owed_json, seen_by_model, state_at
+from api.debugging.moment import moment, owed_json, state_at
 from api.debugging.patch import json_patch, patched
+from api.debugging.seen import seen_by_model
 from api.debugging.steps import Steps, difference
 from commands.fork import Fork, fork
 from commands.send_message import SendMessage
