@@ -15,6 +15,7 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
+import pyte
 import pytest
 
 from tests.support.program import PATIENCE_S, ROOT, Program, data_directory, environment, run
@@ -22,6 +23,9 @@ from tests.support.program import PATIENCE_S, ROOT, Program, data_directory, env
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+ROWS, COLUMNS = 40, 140
 
 
 def fetched(url: str) -> Any:
@@ -98,8 +102,8 @@ def test_what_is_no_conversation_is_said_in_a_line(exported: tuple[Path, str], t
 def test_on_a_terminal_one_steps_through_it(exported: tuple[Path, str]) -> None:
     file, _ = exported
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
-    with subprocess.Popen(
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    stepper = subprocess.Popen(
         [sys.executable, "-m", "api", "replay", str(file)],
         cwd=ROOT,
         env=environment() | {"TERM": "xterm-256color", "NO_COLOR": "1"},
@@ -107,29 +111,43 @@ def test_on_a_terminal_one_steps_through_it(exported: tuple[Path, str]) -> None:
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-    ) as stepper:
+    )
+    try:
         os.close(theirs)
-        wait_for(ours, "event 1 of 5", "local/local", "quit")
+        screen = Screen(ours)
+        screen.wait_for("event 1 of 5", "local/local", "quit")
         os.write(ours, b"j")
-        wait_for(ours, "event 2 of 5", "start_turn", "hello there")
+        screen.wait_for("event 2 of 5", "start_turn", "hello there")
         os.write(ours, b"q")
-        while read(ours):
+        while screen.read():
             pass
         assert stepper.wait(PATIENCE_S) == 0
-    os.close(ours)
+    finally:
+        stepper.kill()
+        stepper.wait()
+        os.close(ours)
 
 
-def wait_for(terminal: int, *texts: str) -> None:
-    """Read what is drawn until it has all of these texts."""
-    drawn, deadline = "", time.monotonic() + PATIENCE_S
-    while not all(text in drawn for text in texts):
-        assert select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0], drawn
-        drawn += read(terminal)
+class Screen:
+    """What a terminal shows, whatever was drawn when and where."""
 
+    def __init__(self, terminal: int) -> None:
+        self._terminal = terminal
+        self._screen = pyte.Screen(COLUMNS, ROWS)
+        self._stream = pyte.ByteStream(self._screen)
 
-def read(terminal: int) -> str:
-    """Return what comes next, nothing when the program has ended."""
-    try:
-        return os.read(terminal, 65_536).decode(errors="replace")
-    except OSError:  # how a terminal says on Linux that nobody writes to it any more
-        return ""
+    def wait_for(self, *texts: str) -> None:
+        """Wait until it shows all of these texts."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not all(text in (shown := "\n".join(self._screen.display)) for text in texts):
+            assert select.select([self._terminal], [], [], max(0.0, deadline - time.monotonic()))[0], shown
+            assert self.read(), shown
+
+    def read(self) -> bool:
+        """Take in what is drawn next; False when the program has ended."""
+        try:
+            drawn = os.read(self._terminal, 65_536)
+        except OSError:  # how a terminal says on Linux that nobody writes to it any more
+            return False
+        self._stream.feed(drawn)
+        return bool(drawn)
