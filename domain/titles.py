@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from domain.conversation import Conversation
 from domain.events import AssistantMsg, ConversationChanged, ConversationStarted, TurnEnded, UserMsg
 from domain.parts import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from domain.event_envelope import ConversationEvent
 
@@ -30,10 +31,15 @@ _THOUGHTS = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL |
 _LABEL = re.compile(r"^(?:title|titel|titre|título|titolo)\s*:\s*", re.IGNORECASE)
 
 
-def wants_title(log: Sequence[ConversationEvent]) -> bool:
-    """Say whether this whole log's first completed turn is its newest turn, and nobody has named the conversation."""
-    completed = [event for event in log if isinstance(event, TurnEnded) and event.outcome == "completed"]
-    return len(completed) == 1 and not is_named(log)
+def first_completed(events: Iterable[ConversationEvent]) -> TurnEnded | None:
+    """Return the end of the first turn that was completed; None where none was."""
+    return next((event for event in events if isinstance(event, TurnEnded) and event.outcome == "completed"), None)
+
+
+def wants_title(log: Sequence[ConversationEvent], turn: int) -> bool:
+    """Say whether it is this turn that gave this whole log its first answer, and nobody has named the conversation."""
+    ended = first_completed(log)
+    return ended is not None and ended.turn == turn and not is_named(log)
 
 
 def is_named(events: Sequence[ConversationEvent]) -> bool:
@@ -44,9 +50,17 @@ def is_named(events: Sequence[ConversationEvent]) -> bool:
 
 
 def title_messages(log: Sequence[ConversationEvent]) -> list[dict[str, Any]]:
-    """Return the messages by which a model is asked for the title of a conversation."""
-    said = "\n".join(text_of(event.content) for event in log if isinstance(event, UserMsg))
-    replied = "\n".join(text_of(event.content) for event in log if isinstance(event, AssistantMsg))
+    """Return the messages by which a model is asked for the title of a conversation: of its log up to the first answer.
+
+    What waited by then for a later turn is left out.
+    """
+    ended = first_completed(log)
+    begun = [event for event in log if ended is None or event.seq <= ended.seq]
+    waiting = {message.seq for message in Conversation.at(log[0].originator_id).fold(begun).waiting.values()}
+    said = "\n".join(
+        text_of(event.content) for event in begun if isinstance(event, UserMsg) and event.seq not in waiting
+    )
+    replied = "\n".join(text_of(event.content) for event in begun if isinstance(event, AssistantMsg))
     heard = f"<user>\n{said.strip()[:_HEARD]}\n</user>\n<assistant>\n{replied.strip()[:_HEARD]}\n</assistant>"
     return [{"role": "system", "content": ASKED}, {"role": "user", "content": heard}]
 

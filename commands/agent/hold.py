@@ -11,7 +11,7 @@ from commands.agent.runner import Runner
 from commands.log_context import log_with
 from domain.errors import ConversationNotFound, UnknownEventType
 from domain.event_store import StoreError
-from domain.events import TurnEnded
+from domain.titles import first_completed
 
 if TYPE_CHECKING:
     from commands.agent.agenda import Agenda, Claim
@@ -52,7 +52,7 @@ class Hold:
         self._agenda, self._surroundings = agenda, surroundings
         self._runner: Runner | None = None
         self.answered: Session | None = None
-        """The conversation as it was left, if a turn was completed here."""
+        """The conversation with the first turns that were completed here, if any were; `news` has them."""
         self._letting_go, self._abandoned = deadlines_only, False
         self._pause_s = FOLDED_S if deadlines_only else 0.0
 
@@ -97,7 +97,7 @@ class Hold:
             if self._abandoned:
                 runner.abandon()
             rest = await runner.run()
-            if any(isinstance(event, TurnEnded) and event.outcome == "completed" for event in session.news):
+            if self.answered is None and first_completed(session.news):
                 self.answered = session
             if rest is not None and await self._finish(rest):
                 return

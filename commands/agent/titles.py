@@ -18,7 +18,7 @@ from domain.conversation import Conversation
 from domain.errors import ConversationNotFound, UnknownEventType
 from domain.event_store import StoreError
 from domain.parts import text_of
-from domain.titles import cleaned_title, is_named, title_messages, wants_title
+from domain.titles import cleaned_title, first_completed, is_named, title_messages, wants_title
 from domain.wire import decode, stream_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ AT_ONCE = 4
 WAITING = 100
 """So many conversations may wait for a title; those that come then get none."""
 YOUNG, MAX_EVENTS = 5, 1_000
-"""Of a conversation with more turns, or events, it is not even asked whether this was its first answer."""
+"""After more turns, or in a conversation of more events, it is not even asked whether this was the first answer."""
 MAX_TOTAL_S = 60.0
 
 
@@ -47,11 +47,15 @@ class Titles:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def begin(self, answered: Session) -> None:
-        """Name a conversation of which a turn was just completed, if it has no title and wants one; returns at once."""
-        conversation = answered.conversation
-        young = conversation.turns <= YOUNG and not conversation.ended
-        if young and wished(conversation.settings, self._surroundings) and len(self._tasks) < WAITING:
-            task = asyncio.create_task(self._name(conversation.id), name=f"title of {conversation.id}")
+        """Name a conversation if the first turn that was just completed is its first one; returns at once.
+
+        Only who completed that turn comes with it, so it is tried once, whoever works on the conversation later.
+        """
+        conversation, ended = answered.conversation, first_completed(answered.news)
+        if ended is None or ended.turn > YOUNG or conversation.ended:
+            return
+        if wished(conversation.settings, self._surroundings) and len(self._tasks) < WAITING:
+            task = asyncio.create_task(self._name(conversation.id, ended.turn), name=f"title of {conversation.id}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -59,22 +63,22 @@ class Titles:
         """Stop at once."""
         await stop(self._tasks)
 
-    async def _name(self, conversation_id: UUID) -> None:
+    async def _name(self, conversation_id: UUID, turn: int) -> None:
         log_with(conversation_id=str(conversation_id))
         async with self._slots:
             try:
-                await name_conversation(conversation_id, self._surroundings)
+                await name_conversation(conversation_id, turn, self._surroundings)
             except (ConversationNotFound, UnknownEventType, StoreError, TooManyRaces) as error:
                 logger.info("a conversation stays without a title: %s", error, extra={"action": "title_given_up"})
             except Exception:
                 logger.exception("a conversation could not be named", extra={"action": "title_failed"})
 
 
-async def name_conversation(conversation_id: UUID, surroundings: Surroundings) -> None:
+async def name_conversation(conversation_id: UUID, turn: int, surroundings: Surroundings) -> None:
     """Ask a model for the title and record it with what it cost; a title that a person gave meanwhile stays.
 
-    What was used is recorded where there comes no title of it too. Raises `ConversationNotFound`, `UnknownEventType`,
-    `StoreError`, `TooManyRaces`.
+    Nothing happens unless `turn` was the first to be completed. What was used is recorded where there comes no title of
+    it too. Raises `ConversationNotFound`, `UnknownEventType`, `StoreError`, `TooManyRaces`.
     """
     conversations = surroundings.conversations
     stored = await conversations.store.read(stream_of(conversation_id), limit=MAX_EVENTS + 1)
@@ -82,7 +86,7 @@ async def name_conversation(conversation_id: UUID, surroundings: Surroundings) -
         return
     log = [decode(event) for event in stored]
     conversation = Conversation.at(conversation_id).fold(log)
-    if not wants_title(log):
+    if not wants_title(log, turn):
         return
     session = Session(conversations.store, conversations.clock, conversation, stored[-1].position)
     spending = Spending()

@@ -55,14 +55,16 @@ def test_a_long_title_is_cut_between_words() -> None:
 
 
 def test_the_first_answer_of_a_nameless_conversation_wants_a_title() -> None:
-    assert wants_title(history(*FIRST))
-    assert wants_title(history(*OPEN_TURN, closed("failed"), asked("m2"), claimed(), said(), closed()))
-    assert not wants_title(history(*OPEN_TURN))
-    assert not wants_title(history(*OPEN_TURN, closed("cancelled")))
-    assert not wants_title(history(*FIRST, asked("m2"), claimed(), said(), closed()))
-    assert not wants_title(history(started(title="Mine"), asked(), claimed(), said(), closed()))
-    assert not wants_title(history(*FIRST, changed(title="")))
-    assert wants_title(history(*FIRST, changed(metadata={"a": 1})))
+    second = (asked("m2"), claimed(), said(), closed())
+    assert wants_title(history(*FIRST), 1)
+    assert wants_title(history(*FIRST, *second), 1)
+    assert wants_title(history(*OPEN_TURN, closed("failed"), *second), 2)
+    assert not wants_title(history(*OPEN_TURN), 1)
+    assert not wants_title(history(*OPEN_TURN, closed("cancelled")), 1)
+    assert not wants_title(history(*FIRST, *second), 2)
+    assert not wants_title(history(started(title="Mine"), asked(), claimed(), said(), closed()), 1)
+    assert not wants_title(history(*FIRST, changed(title="")), 1)
+    assert wants_title(history(*FIRST, changed(metadata={"a": 1})), 1)
 
 
 def test_a_model_is_asked_with_the_beginning_of_what_was_said() -> None:
@@ -74,6 +76,12 @@ def test_a_model_is_asked_with_the_beginning_of_what_was_said() -> None:
     assert len(messages[1]["content"]) < 4_500
     assert (person_to_be_named(messages) or "").startswith("How to Rome?")
     assert person_to_be_named([{"role": "user", "content": "Hi"}, {"role": "user", "content": "Ho"}]) is None
+
+
+def test_a_model_is_asked_with_nothing_of_later_turns() -> None:
+    later = (asked("m2", text="And Naples?"), said("By train."), closed(), claimed(), said("By bus."), closed())
+    asks = title_messages(history(started(), asked(text="How to Rome?"), claimed(), *later))
+    assert asks[1]["content"] == "<user>\nHow to Rome?\n</user>\n<assistant>\nBy train.\n</assistant>"
 
 
 def test_a_title_at_the_end_is_only_paid_for() -> None:
@@ -88,7 +96,7 @@ async def named(office: Office, *script: object, cheap: str | None = None, **set
     office.model.script += [says("Take the train."), *script]
     conversation = await office.start("How do I get to Rome?", **settings)
     await (await office.runner(conversation)).run()
-    await name_conversation(conversation, replace(office.surroundings, compaction_model=cheap))
+    await name_conversation(conversation, 1, replace(office.surroundings, compaction_model=cheap))
     return conversation
 
 
@@ -105,8 +113,29 @@ async def test_the_first_answer_names_the_conversation_as_the_system() -> None:
     assert change.settings == {"titles": True, "system_prompt": "Be brief."}
     assert [request.model for request in office.model.requests] == ["scripted", "scripted"]
 
-    await name_conversation(conversation, office.surroundings)
+    await name_conversation(conversation, 1, office.surroundings)
     assert len(office.model.requests) == 2, "it has a title"
+
+
+async def test_what_is_asked_while_the_first_answer_is_given_keeps_no_conversation_nameless() -> None:
+    office = Office()
+
+    async def overheard(request: ModelRequest) -> ModelReply:
+        await office.say(conversation, "And to Naples?")
+        return says("Take the train.")
+
+    conversation = await office.start(titles=True)
+    office.model.script += [overheard, says("The bus."), says("By train to Rome")]
+    async with office.working(office.worker(), office.worker()):
+        await office.say(conversation, "How do I get to Rome?")
+        await office.until(conversation, lambda seen: any(isinstance(event, ConversationChanged) for event in seen))
+        await office.say(conversation, "Thanks")
+        await office.turns_end(conversation, 3)
+        await office.rests(conversation)
+    assert [change.title for change in await changes(office, conversation)] == ["By train to Rome"]
+    assert [person_to_be_named(request.messages) for request in office.model.requests] == [
+        None, None, "How do I get to Rome?", None,
+    ]  # fmt: skip
 
 
 async def test_the_cheap_model_is_asked_where_there_is_one() -> None:
