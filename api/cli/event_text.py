@@ -48,18 +48,25 @@ def _written(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _joined(*words: object) -> str:
-    return " ".join(str(word) for word in words if word)
+def _joined(*words: object, by: str = " ") -> str:
+    return by.join(str(word) for word in words if word)
+
+
+def _started(data: Mapping[str, Any]) -> str:
+    forked = f"forked from {data['forked_from']}, event {data['forked_seq']}" if data.get("forked_from") else ""
+    return _joined(f"{data['tenant']}/{data['owner']}", _titled(data), forked, by=", ")
+
+
+def _titled(data: Mapping[str, Any]) -> str:
+    return f"title {_written(data['title'])}" if data.get("title") else ""
 
 
 _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "conversation_started": lambda data: _joined(
-        f"{data['tenant']}/{data['owner']}",
-        data.get("title"),
-        f"forked from {data['forked_from']}, event {data['forked_seq']}" if data.get("forked_from") else "",
-    ),
+    "conversation_started": _started,
     "fork_completed": lambda data: "",
-    "conversation_changed": lambda data: _joined(data.get("title"), _written(data.get("settings", {}))),
+    "conversation_changed": lambda data: _joined(
+        _titled(data), f"settings {_written(data.get('settings', {}))}", by=", "
+    ),
     "user_msg": lambda data: parts_text(data["content"]),
     "turn_started": lambda data: f"turn {data['turn']}",
     "turn_resumed": lambda data: f"turn {data['turn']}, attempt {data['attempt']}",
@@ -67,15 +74,17 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "tool_call": lambda data: call_text(data["name"], data.get("args")),
     "suspension": lambda data: f"{data['kind']}: {data['prompt']}",
     "resolution": lambda data: _joined(
-        data["outcome"],
-        f"by {data['by']['id']}",
+        f"{data['outcome']} by {data['by']['id']}",
         _written(data["args"]) if "args" in data else "",
         _written(data["answer"]) if "answer" in data else "",
         data.get("reason"),
+        by=": ",
     ),
     "tool_step": lambda data: f"{data['step']} {data['n']}: {_written(data.get('value'))}",
     "tool_result": lambda data: _joined(data["status"] + ":", parts_text(data["content"])),
-    "turn_ended": lambda data: _joined(f"turn {data['turn']}", data["outcome"], data.get("reason"), data.get("detail")),
+    "turn_ended": lambda data: _joined(
+        f"turn {data['turn']} {data['outcome']}", data.get("reason"), data.get("detail"), by=": "
+    ),
     "usage_reported": lambda data: _joined(data["purpose"], *(usage.get("model") for usage in data["usage"])),
     "conversation_ended": lambda data: data.get("reason") or "",
 }

@@ -52,7 +52,8 @@ def context_head(seen: SeenByModel) -> str:
     if not seen.complete:
         parts.append("its beginning left out")
     if seen.unanswered:
-        parts.append(f"not sent before {len(seen.unanswered)} calls have results")
+        calls = len(seen.unanswered)
+        parts.append(f"not sent before {calls} {'call has a result' if calls == 1 else 'calls have results'}")
     return ", ".join(parts)
 
 

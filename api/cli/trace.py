@@ -34,8 +34,10 @@ Event = Annotated[
 def trace(source: Source, event: Event, as_json: AsJson = False) -> Job:
     """Show the causes of an event up to the user's message, and its effects down to the turn's end.
 
-    Each event says after what wait it came: for a worker (wake), the model,
-    a tool, a person. The path that took longest is marked by a star.
+    Each event says after what wait it came: for the turn before (queue), a worker (wake),
+    the model, a tool, a person (human), a client; other is what a worker does besides: it
+    loads the model library for its first call, runs hooks, tries again, records. The path
+    that took longest is marked by a star; it may go through the calls beside an event's own.
     """
     from api.debugging.turns import event_named
 

@@ -56,6 +56,8 @@ def what_if(
     """
     asked: dict[str, Any] = {"drop": drop or [], "replace": dict(map(_replaced, replace or ()))}
     asked |= {"append": [event for one in append or () for event in _appended(one)], "at": at}
+    if not (asked["drop"] or asked["replace"] or asked["append"]):
+        raise typer.BadParameter("no change given", param_hint="--drop, --replace, --append")
     return Job(partial(_what_if, source=source, asked=asked, as_json=as_json))
 
 

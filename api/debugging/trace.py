@@ -13,12 +13,15 @@ from api.cli.printable import shortened
 from api.debugging.causality import causes_of, effects_of, reaching
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from projections.event import Event
 
 WaitKind = Literal["queue", "wake", "model", "tool", "human", "client", "other"]
-"""What was waited for: the turn before, a worker that takes the message up, the model, a tool, a person, a client."""
+"""What was waited for: the turn before, a worker that takes the message up, the model, a tool, a person, a client.
+
+Other is what a worker does besides: it loads the model library for its first call, runs hooks, tries again, records.
+"""
 
 MOST_CHARACTERS = 500
 """Of what an event says."""
@@ -31,6 +34,7 @@ class TraceEvent(BaseModel):
 
     `causes` are the seqs of all of its causes; `waits` are the milliseconds between the newest of them and the event,
     by what was waited for; `at_ms` counts from the first event of the trace. `slowest`: on the path that took longest.
+    A sibling is neither a cause nor an effect, but an effect waited for it.
     """
 
     seq: int
@@ -38,7 +42,7 @@ class TraceEvent(BaseModel):
     type: str
     text: str
     occurred_at: datetime
-    role: Literal["cause", "event", "effect"]
+    role: Literal["cause", "event", "effect", "sibling"]
     parent: int | None
     causes: list[int]
     waits: dict[WaitKind, float]
@@ -71,13 +75,15 @@ def trace(events: Sequence[Event], wanted: UUID | int) -> Trace | None:
 
 
 class _Chain:
-    """The causes of an event, the event and its effects, ascending by seq."""
+    """The causes of an event, the event, its effects and what those waited for longest, ascending by seq."""
 
     def __init__(self, events: Sequence[Event], seq: int) -> None:
         self._seq, self._causes = seq, causes_of(events)
         self._log = {event.seq: event for event in events}
         self._above = reaching(seq, self._causes)
-        self._shown = self._above | reaching(seq, effects_of(self._causes))
+        self._below = reaching(seq, effects_of(self._causes))
+        self._path = self._slowest(self._newest(self._above | self._below))
+        self._shown = self._above | self._below | set(self._path)
         self._chain = sorted(self._shown)
         self._executors: dict[str, str] = {}
         self._questions: dict[str, str] = {}
@@ -89,26 +95,23 @@ class _Chain:
                 self._questions[str(event.event_id)] = event.data["kind"]
 
     def trace(self) -> Trace:
-        event, path = self._log[self._seq], self._slowest()
+        event, path = self._log[self._seq], self._path
         waits = {seq: self._waits(seq) for seq in self._chain}
         times: dict[WaitKind, float] = {}
         for seq in path[1:]:
             for kind, took in waits[seq].items():
                 times[kind] = round(times.get(kind, 0) + took, 3)
-        total = _ms(self._log[path[0]].occurred_at, self._log[path[-1]].occurred_at)
-        if (rest := round(total - sum(times.values()), 3)) > 0:  # for calls of the batch that are not in the chain
-            times["other"] = round(times.get("other", 0) + rest, 3)
         return Trace(
             conversation_id=event.conversation_id,
             seq=event.seq,
             event_id=event.event_id,
             ended=any(self._log[seq].type == "turn_ended" for seq in self._chain),
-            total_ms=total,
+            total_ms=_ms(self._log[path[0]].occurred_at, self._log[path[-1]].occurred_at),
             times=times,
-            events=[self._event(seq, waits[seq], slowest=seq in path) for seq in self._chain],
+            events=[self._event(seq, waits[seq]) for seq in self._chain],
         )
 
-    def _event(self, seq: int, waits: dict[WaitKind, float], *, slowest: bool) -> TraceEvent:
+    def _event(self, seq: int, waits: dict[WaitKind, float]) -> TraceEvent:
         event = self._log[seq]
         began = min(self._log[one].occurred_at for one in self._chain)
         return TraceEvent(
@@ -117,13 +120,18 @@ class _Chain:
             type=event.type,
             text=shortened(event_text(event.type, event.data), MOST_CHARACTERS),
             occurred_at=event.occurred_at,
-            role="event" if seq == self._seq else "cause" if seq in self._above else "effect",
+            role=self._role(seq),
             parent=self._parent(seq),
             causes=list(self._causes[seq]),
             waits=waits,
             at_ms=_ms(began, event.occurred_at),
-            slowest=slowest,
+            slowest=seq in self._path,
         )
+
+    def _role(self, seq: int) -> Literal["cause", "event", "effect", "sibling"]:
+        if seq == self._seq:
+            return "event"
+        return "cause" if seq in self._above else "effect" if seq in self._below else "sibling"
 
     def _parent(self, seq: int) -> int | None:
         """Return what an event is shown under: its turn for what goes on in it step by step, else its newest cause.
@@ -134,22 +142,19 @@ class _Chain:
         if event.type in _UNDER_THEIR_TURN:
             turns = (one for one in reversed(self._chain) if one < seq and self._log[one].type == "turn_started")
             return next(turns, None)
-        causes = self._shown_causes(seq)
+        causes = [cause for cause in self._causes[seq] if cause in self._shown]
         if event.type in ("tool_result", "tool_step"):
             causes = [cause for cause in causes if self._log[cause].type != "tool_step"] or causes
         return causes[-1] if causes else None
 
-    def _shown_causes(self, seq: int) -> list[int]:
-        return [cause for cause in self._causes[seq] if cause in self._shown]
-
-    def _slowest(self) -> list[int]:
-        """Return the path to what came last, each event by the newest of its causes: what the end waited for."""
-        path = [self._newest(self._chain)]
-        while causes := self._shown_causes(path[-1]):
+    def _slowest(self, last: int) -> list[int]:
+        """Return the path to an event, each by the newest of its causes: the same one from wherever it is asked for."""
+        path = [last]
+        while causes := self._causes[path[-1]]:
             path.append(self._newest(causes))
         return path[::-1]
 
-    def _newest(self, seqs: Sequence[int]) -> int:
+    def _newest(self, seqs: Iterable[int]) -> int:
         return max(seqs, key=lambda seq: (self._log[seq].occurred_at, seq))
 
     def _waits(self, seq: int) -> dict[WaitKind, float]:
