@@ -65,6 +65,7 @@ KINDS: dict[type[BaseException], Kind] = {
     errors.ConversationExists: Kind("exists", 409, "The id is taken"),
     errors.ConversationEnded: Kind("ended", 409, "The conversation has ended"),
     errors.ConversationIncomplete: Kind("incomplete", 409, "The fork is not complete yet"),
+    errors.NothingToCompact: Kind("nothing-to-compact", 409, "There is nothing to summarise"),
     errors.CutsTurn: Kind("cuts-turn", 409, "A fork begins between turns"),
     errors.ConversationBusy: Kind("busy", 409, "The agent is busy"),
     errors.StaleResolution: Kind("stale", 409, "Nothing waits for this answer"),

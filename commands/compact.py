@@ -10,7 +10,14 @@ from commands.context import Receipt
 from commands.conversations import answered_before, known_in, mark_of
 from commands.ports import TooManyRaces
 from commands.session import RACES
-from domain.errors import ConversationEnded, ConversationIncomplete, ConversationNotFound, SummaryNotFound
+from domain.compaction import budget_of
+from domain.errors import (
+    ConversationEnded,
+    ConversationIncomplete,
+    ConversationNotFound,
+    NothingToCompact,
+    SummaryNotFound,
+)
 from domain.event_store import StreamDeleted, StreamMoved
 from domain.scope import Scope
 from domain.summaries import event, in_force
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
     from commands.context import CommandContext
     from commands.conversations import Conversations
     from commands.session import Session
+    from domain.conversation import Conversation
     from domain.event_envelope import ConversationEvent
 
     Decide = Callable[[Sequence[ConversationEvent], datetime], tuple[ConversationEvent, dict[str, Any]]]
@@ -39,15 +47,12 @@ class Compact(BaseModel):
 async def request_summary(conversations: Conversations, conversation_id: UUID, context: CommandContext) -> Receipt:
     """Have the older part of a conversation summarised, by the next worker that has time.
 
-    Raises `ConversationNotFound`, `ConversationEnded`, `ConversationIncomplete`.
+    Raises `ConversationNotFound`, `ConversationEnded`, `ConversationIncomplete`, `NothingToCompact`.
     """
     conversation = (await _authorised(conversations, conversation_id, context)).conversation
-    if conversation.ended:
-        raise ConversationEnded("the conversation was ended; its model is not asked any more")
-    if conversation.copying:
-        raise ConversationIncomplete("the conversation is a fork that is still being copied; try again")
 
     def decide(_: Sequence[ConversationEvent], now: datetime) -> tuple[ConversationEvent, dict[str, Any]]:
+        _check(conversation)
         return event(SummaryRequested, conversation_id, now=now, actor=context.scope.actor), {}
 
     return await _execute(conversations, conversation_id, context, decide)
@@ -70,6 +75,18 @@ async def revoke_summary(
         return made, {"revoked": revoked}
 
     return await _execute(conversations, conversation_id, context, decide)
+
+
+def _check(conversation: Conversation) -> None:
+    if conversation.ended:
+        raise ConversationEnded("the conversation was ended; its model is not asked any more")
+    if conversation.copying:
+        raise ConversationIncomplete("the conversation is a fork that is still being copied; try again")
+    if budget_of(conversation.settings, None).strategy == "none":
+        raise NothingToCompact("the conversation's setting compaction.strategy is none; change it first")
+    ended = conversation.turns - (conversation.turn is not None)
+    if not ended:
+        raise NothingToCompact("no turn of the conversation has ended yet; try again after its first answer")
 
 
 async def _authorised(conversations: Conversations, conversation_id: UUID, context: CommandContext) -> Session:

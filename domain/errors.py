@@ -31,6 +31,10 @@ class CutsTurn(DomainError):
     """A fork would end in the middle of a turn; fork where none runs."""
 
 
+class NothingToCompact(DomainError):
+    """No summary can come of it: no turn has ended yet, or the conversation's settings want none."""
+
+
 class ConversationBusy(DomainError):
     """The message asked to be refused while the agent is busy; send it again later or with another `when_busy`."""
 

@@ -57,6 +57,22 @@ async def test_c4_a_summary_is_taken_back_with_what_was_built_on_it_and_a_repeat
     assert (await api("DELETE", f"{path}/summaries/4")).json["revoked"] == [4]
 
 
+async def test_a_summary_that_can_never_come_is_not_accepted(api: Api) -> None:
+    path = await api.new_conversation({"message": {"content": "Hello"}})
+    answers = [await api("POST", f"{path}/compact", json={})]
+    await api("POST", f"{path}/cancel")  # ends a turn, so that there is something
+    key = {"Idempotency-Key": "once"}
+    accepted = await api("POST", f"{path}/compact", json={}, headers=key)
+    await api("PATCH", path, json={"settings": {"compaction": {"strategy": "none"}}})
+    answers.append(await api("POST", f"{path}/compact", json={}))
+    repeated = await api("POST", f"{path}/compact", json={}, headers=key)
+
+    assert [(one.status, one.json["type"]) for one in answers] == [(409, "urn:rejoinder:nothing-to-compact")] * 2
+    assert ["no turn" in one.json["detail"] for one in answers] == [True, False]
+    assert "compaction.strategy is none" in answers[1].json["detail"]
+    assert (accepted.status, repeated.status, repeated.json) == (202, 202, accepted.json)
+
+
 @pytest.mark.parametrize("to_seq", ["3", "0", "-4", "x", "4.0", "٤", "99999999999999999999"])
 async def test_what_is_no_summary_in_force_cannot_be_taken_back(api: Api, to_seq: str) -> None:
     path = await summarised(api, 4)
