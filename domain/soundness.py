@@ -20,13 +20,13 @@ class Soundness:
     """The log of one conversation, and of its summaries, as far as it was judged."""
 
     def __init__(self, conversation_id: UUID) -> None:
-        self._conversation = Conversation.at(conversation_id)
+        self.conversation = Conversation.at(conversation_id)
         self._called: set[str] = set()
         self._ends = {0}
 
     def faults(self, event: ConversationEvent) -> list[str]:
         """Say what is wrong with the next event, and take it in."""
-        conversation = self._conversation
+        conversation = self.conversation
         if isinstance(event, SummaryRecorded):
             return (
                 [] if event.to_seq in self._ends else [f"a summary ends at event {event.to_seq}, where no turn ended"]

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 
+from api.transfer.judging import Judge
 from api.transfer.reader import read_lines
-from domain.soundness import Soundness
-from domain.wire import STREAM, TYPES, kind_of
-from projections.event import Event
+from domain.wire import STREAM, kind_of
 from projections.projection import Rows
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from api.transfer.reader import Line
+    from projections.event import Event
     from projections.projection import Key, Projection
 
 AT_ONCE, IN_PIECES = 500, 7
@@ -62,34 +62,22 @@ class _Checked:
     def __init__(
         self, conversation_id: UUID, projections: Sequence[Projection], logs: Findings, of: Sequence[Findings]
     ) -> None:
-        self._id, self._logs, self._sound = conversation_id, logs, Soundness(conversation_id)
+        self._logs, self._judge = logs, Judge(conversation_id)
         self._models = [_Model(one, conversation_id, findings) for one, findings in zip(projections, of, strict=True)]
 
     def run(self, lines: Iterable[Line], progress: Callable[[int], None]) -> None:
         for line in lines:
             self._logs.looked_at += 1
-            event, kind = Event(line.event, self._id), kind_of(line.event.stream)[0]
-            if self._is_readable(line, event, kind):
+            event, faults = self._judge.take(line)
+            for fault in faults:
+                self._logs.add(f"line {line.number}: {fault}")
+            if event is not None:
                 for model in self._models:
-                    model.take(event, kind)
+                    model.take(event)
             if self._logs.looked_at % AT_ONCE == 0:
                 progress(self._logs.looked_at)
         for model in self._models:
             model.finish()
-
-    def _is_readable(self, line: Line, event: Event, kind: str) -> bool:
-        """Note what is wrong with an event; say whether read models can take it."""
-        if event.type not in TYPES[kind]:
-            self._logs.add(f"line {line.number}: this version does not know the event {event.type}")
-            return False
-        try:
-            decoded = event.decoded
-        except Exception as error:
-            self._logs.add(f"line {line.number}: the {event.type} cannot be read: {type(error).__name__}")
-            return False
-        for fault in self._sound.faults(decoded):
-            self._logs.add(f"line {line.number}, event {event.seq}, {event.type}: {fault}")
-        return True
 
 
 class _Model:
@@ -99,7 +87,8 @@ class _Model:
         self._id, self._findings, self._streams = conversation_id, findings, projection.streams
         self._ways = [_Way(projection, conversation_id, size) for size in (AT_ONCE, IN_PIECES)]
 
-    def take(self, event: Event, kind: str) -> None:
+    def take(self, event: Event) -> None:
+        kind = kind_of(event.stored.stream)[0]
         if self._streams == "both" or (self._streams == "conversations") == (kind == STREAM):
             for way in self._ways:
                 self._try(way, [event])

@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pydantic_core import from_json
-
+from api.transfer.judging import Judge, new_event
 from api.transfer.open_work import OpenWork
 from api.transfer.reader import ExportError, read_lines
 from commands.chunks import CHUNK_EVENTS
-from domain.event_store import NewEvent, StreamDeleted, StreamMoved
-from domain.events import ConversationStarted
-from domain.wire import STREAM, TYPES, decode, kind_of, stream_of, summary_stream_of
-from infra.storable import check_storable
+from domain.event_store import StreamDeleted, StreamMoved
+from domain.wire import stream_of, summary_stream_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
 
     from api.transfer.reader import Line
     from domain.event_store import EventStore
+    from projections.event import Event
 
 PAGE_CHARACTERS = 4 * 1024 * 1024
 NOWHERE = 10**9
@@ -43,7 +41,7 @@ class Arrival:
 async def examine(path: Path, store: EventStore, progress: Callable[[int], None]) -> list[Arrival]:
     """Read the whole file and say what of it is missing; `progress` is told the events done. Writes nothing.
 
-    Raises `ExportError` for a line that doesn't fit: see there, and an event that this version does not know, another
+    Raises `ExportError` for a line that doesn't fit: see there, and an event with which its log is not sound, another
     event in the store at its place, a conversation that was erased or has gone on in another way; `OSError`.
     """
     arrivals: list[Arrival] = []
@@ -64,22 +62,16 @@ class _Examination:
 
     def __init__(self, store: EventStore, conversation_id: UUID) -> None:
         self._store = store
-        self._work = OpenWork(conversation_id)
+        self._judge = Judge(conversation_id)
+        self._work = OpenWork(self._judge.conversation)
         self._in_file: dict[str, int] = {stream_of(conversation_id): 0}
         self._first: Line | None = None
         self._last_line = 0
         self._arrival = Arrival(conversation_id)
 
     async def take(self, lines: Sequence[Line]) -> None:
-        """Check the next lines: that they can be stored, and are known, and are what the store has at their places."""
-        for line in lines:
-            _check(line)
-        try:
-            self._work.fold([line.event for line in lines])
-        except Exception as error:
-            for line in lines:
-                _check_readable(line)
-            raise ExportError(lines[0].number, f"from here on it does not fold: {type(error).__name__}") from error
+        """Check the next lines: that their log is sound, and that they are what the store has at their places."""
+        self._work.fold([self._judged(line) for line in lines])
         self._last_line = lines[-1].number
         for stream, run in groupby(lines, lambda line: line.event.stream):
             await self._compare(stream, list(run))
@@ -96,6 +88,12 @@ class _Examination:
         if arrival.missing:
             arrival.open_work = self._work.said()
         return arrival
+
+    def _judged(self, line: Line) -> Event:
+        event, faults = self._judge.take(line)
+        if event is None or faults:
+            raise ExportError(line.number, faults[0])
+        return event
 
     async def _compare(self, stream: str, run: Sequence[Line]) -> None:
         there, before = self._arrival.there, self._in_file.get(stream, 0)
@@ -115,7 +113,7 @@ class _Examination:
 
     async def _check_not_deleted(self, stream: str, line: Line) -> None:
         try:
-            await self._store.append(stream, [new_event(line)], NOWHERE)
+            await self._store.append(stream, [new_event(line.event)], NOWHERE)
         except StreamMoved:
             return
         except StreamDeleted:
@@ -134,37 +132,3 @@ def pages(lines: Iterable[Line]) -> Iterator[list[Line]]:
             page, size = [], 0
     if page:
         yield page
-
-
-def new_event(line: Line) -> NewEvent:
-    """Return the event as it is appended."""
-    event = line.event
-    return NewEvent(event.event_id, event.type, event.data, event.metadata)
-
-
-def _check(line: Line) -> None:
-    """Raise `ExportError` for what no store holds, or this version does not know."""
-    event, kind = line.event, kind_of(line.event.stream)[0]
-    if event.seq == 1 and kind == STREAM and event.type != ConversationStarted.wire_type:
-        raise ExportError(line.number, f"a conversation begins with {ConversationStarted.wire_type}, not {event.type}")
-    if (known := TYPES[kind].get(event.type)) is None:
-        raise ExportError(line.number, f"this version does not know the event {event.type}: use that which exported it")
-    try:
-        check_storable(event.stream, [new_event(line)])
-        metadata = from_json(event.metadata)
-        version = metadata.get("schema_version", 1) if isinstance(metadata, dict) else 0
-    except ValueError as error:
-        raise ExportError(line.number, str(error)) from None
-    if not 1 <= version <= known.schema_version:
-        raise ExportError(
-            line.number,
-            f"this version knows {event.type} up to its form {known.schema_version}, not {version}: "
-            "use that which exported it",
-        )
-
-
-def _check_readable(line: Line) -> None:
-    try:
-        decode(line.event)
-    except Exception as error:
-        raise ExportError(line.number, f"the {line.event.type} cannot be read: {type(error).__name__}") from error

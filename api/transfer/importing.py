@@ -9,7 +9,8 @@ from __future__ import annotations
 from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Protocol
 
-from api.transfer.examining import new_event, pages
+from api.transfer.examining import pages
+from api.transfer.judging import new_event
 from api.transfer.reader import ExportError, read_lines
 from commands.chunks import first_chunk
 from domain.event_store import StreamDeleted, StreamMoved
@@ -74,7 +75,7 @@ def _chunks(lines: Iterator[Line]) -> Iterator[Sequence[Line]]:
     for _, run in groupby(lines, lambda line: line.event.stream):
         for page in pages(run):
             while page:
-                count = len(first_chunk([new_event(line) for line in page]))
+                count = len(first_chunk([new_event(line.event) for line in page]))
                 yield page[:count]
                 page = page[count:]
 
@@ -82,6 +83,6 @@ def _chunks(lines: Iterator[Line]) -> Iterator[Sequence[Line]]:
 async def _append(store: EventStore, chunk: Sequence[Line]) -> None:
     first = chunk[0]
     try:
-        await store.append(first.event.stream, [new_event(line) for line in chunk], first.event.seq - 1)
+        await store.append(first.event.stream, [new_event(line.event) for line in chunk], first.event.seq - 1)
     except (StreamMoved, StreamDeleted) as error:
         raise ExportError(first.number, f"{error}: somebody was at it meanwhile, it is another log now") from error

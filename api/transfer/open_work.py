@@ -5,31 +5,26 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from domain.conversation import Conversation
-from domain.events import EVENT_TYPES
 from domain.owes import AwaitInput, CallModel, CloseTurn, Expire, Owed, RunTools, StartTurn, owes
 from projections.agenda import AGENDA
-from projections.event import Event
 from projections.projection import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
-    from domain.event_store import StoredEvent
+    from domain.conversation import Conversation
+    from projections.event import Event
 
 
 class OpenWork:
-    """One conversation's log, folded as it comes."""
+    """The work in a conversation, which somebody else folds."""
 
-    def __init__(self, conversation_id: UUID) -> None:
-        self._conversation = Conversation.at(conversation_id)
-        self._agenda = Rows(AGENDA, conversation_id)
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._agenda = Rows(AGENDA, conversation.id)
 
-    def fold(self, stored: Sequence[StoredEvent]) -> None:
-        """Fold the next events of both streams, of types that this code knows."""
-        events = [Event(event, self._conversation.id) for event in stored]
-        self._conversation.fold(event.decoded for event in events if event.type in EVENT_TYPES)
+    def fold(self, events: Sequence[Event]) -> None:
+        """Fold the next events of both streams."""
         AGENDA.fold(self._agenda, events)
         self._agenda.take_changes()
 

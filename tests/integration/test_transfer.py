@@ -215,9 +215,19 @@ CLOSED: tuple[Fact, ...] = (started(), asked(), claimed(), said(), closed())
     [
         (lambda e: replace(e, type="note_left"), "does not know the event note_left"),
         (lambda e: replace(e, metadata=e.metadata.replace('"schema_version":1', '"schema_version":9')), "not 9"),
-        (lambda e: replace(e, data="{}"), "cannot be read"),
+        (lambda e: replace(e, metadata=e.metadata.replace('"schema_version":1', '"schema_version":"1"')), "not 1"),
+        (
+            lambda e: replace(e, metadata=e.metadata.replace('"kind":', '"kin":')),
+            "the turn_started cannot be read: actor.kind: Field required",
+        ),
+        (lambda e: replace(e, data="{}"), "the turn_started cannot be read: turn: Field required"),
+        (lambda e: replace(e, event_id=UUID(int=5)), f"its event_id is {UUID(int=5)}, but .* in its metadata"),
+        (
+            lambda e: replace(e, type="turn_ended", data='{"turn":1,"outcome":"completed","attempt":1}'),
+            "event 3, turn_ended: turn 1 is not open",
+        ),
         (lambda e: replace(e, data='{"x":"' + "x" * 600_000 + '"}'), "too large"),
-        (lambda e: replace(e, metadata="7"), "up to its form"),
+        (lambda e: replace(e, metadata="7"), "its metadata is no object"),
     ],
 )
 async def test_an_event_that_this_version_cannot_judge_is_refused_by_its_name(

@@ -53,16 +53,19 @@ def with_summaries(log: list[StoredEvent], chance: random.Random, *, count: int 
     for seq, index in enumerate(at, 1):
         before = both[: index + seq - 1]
         newest = max(event.seq for event in before if event.stream == log[0].stream)
+        ended = max((event.seq for event in before if event.type == "turn_ended"), default=0)
         kind = chance.choice((SummaryRequested, SummaryRecorded, SummaryRecorded, SummaryRevoked))
         fields: dict[str, Any] = {}
         if kind is SummaryRevoked:
             fields = {"to_seq": chance.choice(live or [1])}
             live = [to_seq for to_seq in live if to_seq < fields["to_seq"]]
-        elif kind is SummaryRecorded:
-            fields = {"from_seq": 1, "to_seq": newest, "content": chance.choice(UGLY), "version": 1, "strategy": "llm"}
+        elif kind is SummaryRecorded and ended:
+            fields = {"from_seq": 1, "to_seq": ended, "content": chance.choice(UGLY), "version": 1, "strategy": "llm"}
             fields |= {"tokens_before": 9, "based_on": live[-1] if live else None, "context_seq": newest}
             fields |= {"usage": Usage(model="m", input_tokens=seq)}
-            live.append(newest)
+            live.append(ended)
+        else:
+            kind = SummaryRequested
         new = encode(summary_event(kind, one, now=NOW, actor=PEOPLE[0], **fields))
         stored = StoredEvent(summary_stream_of(one), seq, seq, new.event_id, new.type, new.data, new.metadata)
         both.insert(index + seq - 1, stored)
@@ -78,6 +81,7 @@ class RandomConversation:
         self._now = NOW + timedelta(seconds=chance.randrange(10_000))
         self._log: list[StoredEvent] = []
         self._ids: dict[UUID | None, UUID] = {}
+        self._made = 0
 
     def live(self, steps: int) -> list[StoredEvent]:
         """Let so many things happen; return the log."""
@@ -255,4 +259,5 @@ class RandomConversation:
         return self._chance.choice(PEOPLE)
 
     def _uuid(self) -> UUID:
-        return UUID(int=self._chance.getrandbits(128), version=4)
+        self._made += 1  # whatever chance says, none comes twice
+        return UUID(int=self._chance.getrandbits(104) << 24 | self._made, version=4)
