@@ -182,7 +182,7 @@ class ToolResult(ConversationEvent):
 class TurnEnded(ConversationEvent):
     """The one end of a turn; `reason` is a `TurnFailure` where it failed, a person's words where it was cancelled.
 
-    `detail` is what there is to say to people of a failure: which hook it was, and why.
+    `detail` is what there is to say to people of a failure: which hook it was, and why; which budget, and how much.
     """
 
     wire_type = "turn_ended"

@@ -50,9 +50,10 @@ class Expire:
 
 @dataclass(frozen=True, slots=True)
 class CloseTurn:
-    """The end of a turn that may not go on."""
+    """The end of a turn that may not go on; `detail` says for people what `reason` leaves open."""
 
     reason: TurnFailure
+    detail: str | None = None
 
 
 Owed = StartTurn | CallModel | RunTools | AwaitInput | Expire | CloseTurn
@@ -71,15 +72,25 @@ def owes(conversation: Conversation, now: datetime) -> tuple[Owed, ...]:
         return _owed_by_calls(conversation, now)
     if turn.step >= int(turn.settings.get("max_steps") or MAX_STEPS):
         return (CloseTurn("max_steps"),)
-    if _spent_up(turn.settings, turn.tokens, conversation.spent_usd):
-        return (CloseTurn("budget"),)
+    if spent := _spent_up(turn.settings, turn.tokens, conversation.spent_usd):
+        return (CloseTurn("budget", spent),)
     return (CallModel(),)
 
 
-def _spent_up(settings: dict[str, Any], tokens: int, spent_usd: float) -> bool:
-    """Say whether a turn may make no further call: what runs is never cut, so the last one may have gone beyond."""
+def _spent_up(settings: dict[str, Any], tokens: int, spent_usd: float) -> str | None:
+    """Say why a turn may make no further call, if so: what runs is never cut, so the last one may have gone beyond."""
     max_tokens, max_usd = settings.get("max_tokens_per_turn"), settings.get("max_cost_usd")
-    return (max_tokens is not None and tokens >= max_tokens) or (max_usd is not None and spent_usd >= max_usd)
+    if max_tokens is not None and tokens >= max_tokens:
+        return f"{tokens} of {max_tokens} tokens of this turn"
+    if max_usd is not None and spent_usd >= max_usd:
+        return f"{_amount(spent_usd)} of {_amount(max_usd)} USD of this conversation"
+    return None
+
+
+def _amount(usd: float) -> str:
+    """Return an amount to a millionth, with two decimals at least."""
+    whole, _, decimals = f"{usd:.6f}".partition(".")
+    return f"{whole}.{decimals.rstrip('0'):0<2}"
 
 
 def _owed_by_calls(conversation: Conversation, now: datetime) -> tuple[Owed, ...]:

@@ -124,10 +124,10 @@ async def model_step(session: Session, surroundings: Surroundings, context: Mode
     return lambda conversation, now: conversation.record_reply(number, attempt, recorded, now=now)
 
 
-def failing(conversation: Conversation, reason: TurnFailure, *, compact: bool) -> Decide:
+def failing(conversation: Conversation, reason: TurnFailure, *, detail: str | None, compact: bool) -> Decide:
     """Make the decision that ends the open turn as failed."""
     turn = open_turn(conversation)
-    return _failing(turn.number, turn.attempt, reason, compact=compact)
+    return _failing(turn.number, turn.attempt, reason, detail=detail, compact=compact)
 
 
 def open_turn(conversation: Conversation) -> OpenTurn:

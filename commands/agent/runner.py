@@ -143,8 +143,9 @@ class Runner:
                     decisions.append(partial(_start_turn, await self._summary()))
                 case Expire(calls):
                     decisions.append(partial(_expire, calls))
-                case CloseTurn(reason):
-                    decisions.append(failing(self.session.conversation, reason, compact=self._context.exceeded))
+                case CloseTurn(reason, detail):
+                    exceeded = self._context.exceeded
+                    decisions.append(failing(self.session.conversation, reason, detail=detail, compact=exceeded))
                 case CallModel():
                     self._start(MODEL, self._call_model)
                 case RunTools(calls):

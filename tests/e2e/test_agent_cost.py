@@ -103,11 +103,14 @@ async def test_c7_a_failed_call_is_paid_for_too(system: System, model_server: Mo
 
 
 @pytest.mark.parametrize(
-    ("limit", "next_turn"),
-    [({"max_tokens_per_turn": 200}, "completed"), ({"max_cost_usd": 0.0005}, "failed")],
+    ("limit", "next_turn", "detail"),
+    [
+        ({"max_tokens_per_turn": 200}, "completed", "200 of 200 tokens of this turn"),
+        ({"max_cost_usd": 0.0005}, "failed", "0.00065 of 0.0005 USD of this conversation"),
+    ],
 )
 async def test_a_turn_that_would_go_on_beyond_its_budget_fails_before_the_next_call(
-    limit: dict[str, float], next_turn: str, system: System, model_server: ModelServer
+    limit: dict[str, float], next_turn: str, detail: str, system: System, model_server: ModelServer
 ) -> None:
     model_server.rule(Rule(answer=says(ADD, usage=told(90, 10)), last_text="Add"))
     model_server.rule(Rule(answer=says(ADD, usage=told(90, 10)), last_role="tool"))
@@ -115,13 +118,15 @@ async def test_a_turn_that_would_go_on_beyond_its_budget_fails_before_the_next_c
     events = await conversation.turn_ends()
 
     (ended,) = of_type(events, "turn_ended")
-    assert (ended["outcome"], ended["reason"]) == ("failed", "budget")
+    assert (ended["outcome"], ended["reason"], ended["detail"]) == ("failed", "budget", detail)
     assert types(events).count("assistant_msg") == 2
     assert len(of_type(events, "tool_result")) == 2, "each call has its result"
     assert len(model_server.received) == 2
     position = (await conversation.events())[-1]["position"]
     shown = await system.get(f"{conversation.path}/messages?min_position={position}")
-    assert (shown["items"][-1]["content_type"], shown["items"][-1]["content"]["reason"]) == ("error", "budget")
+    error = shown["items"][-1]
+    assert (error["content_type"], error["content"]["reason"]) == ("error", "budget")
+    assert error["content"]["detail"] == detail
 
     await conversation.say("Hello")
     ended = of_type(await conversation.turn_ends(2), "turn_ended")[1]

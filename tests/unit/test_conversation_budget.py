@@ -39,7 +39,14 @@ if TYPE_CHECKING:
 
 CALL = Usage(model="m", input_tokens=90, output_tokens=10, cost_usd=0.25)
 STEP = (said("", usage=CALL), called(), got())
-OVER = CloseTurn("budget")
+
+
+def over(detail: str) -> CloseTurn:
+    """Say how a turn ends that has used its budget."""
+    return CloseTurn("budget", detail)
+
+
+TOKENS = over("100 of 100 tokens of this turn")
 
 
 @pytest.mark.parametrize(
@@ -47,11 +54,12 @@ OVER = CloseTurn("budget")
     [
         ({"max_tokens_per_turn": 100}, 0, CallModel()),
         ({"max_tokens_per_turn": 101}, 1, CallModel()),
-        ({"max_tokens_per_turn": 100}, 1, OVER),
-        ({"max_tokens_per_turn": 101}, 2, OVER),
+        ({"max_tokens_per_turn": 100}, 1, TOKENS),
+        ({"max_tokens_per_turn": 101}, 2, over("200 of 101 tokens of this turn")),
         ({"max_cost_usd": 0.26}, 1, CallModel()),
-        ({"max_cost_usd": 0.25}, 1, OVER),
-        ({"max_cost_usd": 0.26, "max_tokens_per_turn": 1_000}, 2, OVER),
+        ({"max_cost_usd": 0.25}, 1, over("0.25 of 0.25 USD of this conversation")),
+        ({"max_cost_usd": 0.26, "max_tokens_per_turn": 1_000}, 2, over("0.50 of 0.26 USD of this conversation")),
+        ({"max_cost_usd": 0.000512}, 4, over("1.00 of 0.000512 USD of this conversation")),
         ({}, 9, CallModel()),
     ],
 )
@@ -74,8 +82,9 @@ def test_the_next_turn_has_its_tokens_again_but_what_the_conversation_cost_stays
     given(started(settings={"max_tokens_per_turn": 100}), asked(), claimed(), *failed, *again).and_owes(CallModel())
 
     spent = given(started(settings={"max_cost_usd": 0.25}), asked(), claimed(), *failed, asked("m2"))
-    turn = spent.when(lambda c: c.start_turn(now=NOW)).then(TurnStarted).and_owes(OVER).newest(TurnStarted)
-    assert turn.spent_usd == 0.25
+    begun = spent.when(lambda c: c.start_turn(now=NOW)).then(TurnStarted)
+    begun.and_owes(over("0.25 of 0.25 USD of this conversation"))
+    assert begun.newest(TurnStarted).spent_usd == 0.25
 
 
 def test_a_higher_limit_lets_the_conversation_go_on() -> None:
@@ -119,7 +128,7 @@ def test_c7_usage_is_recorded_late_without_disturbing_anything() -> None:
     limits = started(settings={"max_tokens_per_turn": 100})
     again = (limits, asked(), claimed(), closed("cancelled"), asked("m2"), claimed())
     given(*again, reported(CALL, turn=1)).and_owes(CallModel())
-    given(*again, reported(CALL, turn=2)).and_owes(OVER)
+    given(*again, reported(CALL, turn=2)).and_owes(TOKENS)
 
 
 def test_c7_the_tries_of_other_models_are_recorded_with_the_reply() -> None:
@@ -142,4 +151,5 @@ def test_read_models_know_of_an_open_turn_what_decides_whether_it_goes_on() -> N
         owed.append(owed_at_any_time(conversation))
         kept = keep_state(conversation)
         assert conversation.turn or not (kept and "spent_usd" in kept), "the next turn will say it"
-    assert owed[-4:] == [(CallModel(),), (OVER,), (RunTools(("c1",)),), (OVER,)]
+    spent = over("0.50 of 0.50 USD of this conversation")
+    assert owed[-4:] == [(CallModel(),), (spent,), (RunTools(("c1",)),), (spent,)]
