@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on, work
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.containers import Container, VerticalScroll
+from textual.containers import Container
 from textual.content import Content
+from textual.events import Event, Key
 from textual.widgets import Footer, Input, Static
 
 from api.cli.printable import printable
 from api.cli.replay_text import context_head, context_lines, owed_text, patch_lines, shown_lines, state_text
 from api.cli.stepper_list import EventList
 from api.cli.stepper_looks import Looks
-from api.cli.stepper_pane import Pane
+from api.cli.stepper_pane import Pane, Panes
 from api.debugging.search import find
 from domain.errors import DomainError
 from domain.event_store import StoreError
@@ -40,7 +41,7 @@ class Stepper(App[None]):
     ENABLE_COMMAND_PALETTE = False
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - as the library declares it
     CSS = """
-    #head { height: 1; text-style: bold; }
+    #head { height: 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }
     #body { height: 1fr; layout: horizontal; }
     EventList { width: 2fr; height: 1fr; }
     #panes { width: 3fr; height: 1fr; }
@@ -56,13 +57,16 @@ class Stepper(App[None]):
     #ask.asking { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "quit"),  # first: what does not fit a narrow footer is cut off at its end
+        Binding("right,l,j,space", "move(1)", "next", key_display="→"),
+        Binding("left,h,k", "move(-1)", "back", key_display="←"),
+        Binding("tab", "focus_next", "pane", key_display="Tab", priority=True),
         Binding("g", "ask('go to event ')", "go to"),
         Binding("slash", "ask('/')", "search", key_display="/"),
         Binding("n", "again(False)", "again", key_display="n N"),
         Binding("N", "again(True)", show=False),
         Binding("c", "turn_over", "context, people, state"),
         Binding("escape", "give_up", show=False),
-        Binding("q", "quit", "quit"),
     ]
 
     def __init__(self, history: History, last_seq: int, default_model: str, at: int | None = None) -> None:
@@ -75,13 +79,14 @@ class Stepper(App[None]):
         self._events = EventList(history, last_seq)
         self._sides = ["context", "people saw", "state"]
         self._asked = self._wanted = ""
+        self._noted = False
 
     def compose(self) -> ComposeResult:
         """Put the list on the left and the panes on the right, or below it."""
         yield Static(id="head", markup=False)
         with Container(id="body"):
             yield self._events
-            with VerticalScroll(id="panes", can_focus=False):
+            with Panes(id="panes"):
                 for name in ("event", "patch", "owed", "more"):
                     yield Pane(id=name)
         yield Input(id="ask")
@@ -92,6 +97,16 @@ class Stepper(App[None]):
         self._events.focus()
         self._events.seq = self._at
         self.set_interval(NEWS_S, self._take_news)
+
+    async def on_event(self, event: Event) -> None:
+        """Let a note go with the next key."""
+        if isinstance(event, Key) and self._noted:
+            self._head(self._events.seq)
+        await super().on_event(event)
+
+    def action_move(self, by: int) -> None:
+        """Go forward or back, from whatever pane."""
+        self._events.seq += by
 
     def action_ask(self, what: str) -> None:
         """Ask for a line."""
@@ -169,9 +184,12 @@ class Stepper(App[None]):
         except StoreError as error:
             self.notify(str(error), severity="error")
             return
-        if found is not None:
+        if found is None:
+            self._head(self._events.seq, f"no event has {self._wanted}")
+        elif found == self._events.seq:
+            self._head(found, f"no other event has {self._wanted}")
+        else:
             self._events.seq = found
-        self._head(self._events.seq, "" if found is not None else f"no event has {self._wanted}")
 
     async def _take_news(self) -> None:
         try:
@@ -184,6 +202,7 @@ class Stepper(App[None]):
             self._head(self._events.seq)
 
     def _head(self, seq: int, note: str = "") -> None:
+        self._noted = bool(note)
         text = f"event {seq:,} of {self._events.last_seq:,} · conversation {self._history.conversation_id}"
         self.query_one("#head", Static).update(Content(printable(note) if note else text))
 

@@ -30,12 +30,12 @@ KEPT = 20
 LONGEST = 300
 
 
-class EventList(ScrollView, can_focus=True):
+class EventList(ScrollView, can_focus=True, inherit_bindings=False):
     """A line an event, and a cursor on one of them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,l,down,j,space", "move(1)", "next", key_display="→"),
-        Binding("left,h,up,k", "move(-1)", "back", key_display="←"),
+        Binding("down", "move(1)", show=False),
+        Binding("up", "move(-1)", show=False),
         Binding("pagedown", "move(20)", show=False),
         Binding("pageup", "move(-20)", show=False),
         Binding("home", "jump(1)", show=False),

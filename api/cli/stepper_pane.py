@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import chop_cells
 from rich.segment import Segment
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
@@ -22,10 +24,22 @@ LONGEST = 100_000
 """Characters; the other commands show all of them."""
 
 
-class Pane(ScrollView, can_focus=True):
-    """Shows a text; its long lines go on in the next one."""
+class Panes(VerticalScroll, can_focus=False, inherit_bindings=False):
+    """Panes one below the other; the one that has the focus is brought into sight."""
 
-    DEFAULT_CSS: ClassVar[str] = "Pane { overflow-x: hidden; }"
+
+class Pane(ScrollView, can_focus=True, inherit_bindings=False):
+    """Shows a text; its long lines go on in the next one. Keys scroll it up and down; the others are for stepping."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "scroll_up", show=False),
+        Binding("down", "scroll_down", show=False),
+        Binding("pageup", "page_up", show=False),
+        Binding("pagedown", "page_down", show=False),
+        Binding("home", "scroll_home", show=False),
+        Binding("end", "scroll_end", show=False),
+    ]
+    DEFAULT_CSS: ClassVar[str] = "Pane { overflow-x: hidden; scrollbar-gutter: stable; }"
 
     def __init__(self, id: str) -> None:
         super().__init__(id=id)

@@ -56,6 +56,20 @@ class Screen:
     def text(self, name: str) -> str:
         return self._pilot.app.query_one(f"#{name}", Pane).text
 
+    def pane(self, name: str) -> Pane:
+        return self._pilot.app.query_one(f"#{name}", Pane)
+
+    def lines(self, name: str) -> list[str]:
+        """Return what a pane shows when scrolled from its beginning to its end."""
+        pane = self.pane(name)
+        lines = (pane.render_line(y - pane.scroll_offset.y) for y in range(pane.virtual_size.height))
+        return [line.text[: pane.scrollable_content_region.width].rstrip() for line in lines]
+
+    def keys_in_sight(self) -> list[str]:
+        """Return the keys of the footer that are not cut off."""
+        keys = [key for key in self._pilot.app.query("FooterKey") if key.region.right <= self._pilot.app.size.width]
+        return [str(key.render()).split()[0] for key in keys]
+
     def head(self) -> str:
         return str(self._pilot.app.query_one("#head", Static).content)
 
@@ -109,6 +123,41 @@ async def test_a_search_goes_on_in_both_directions_and_around_the_end() -> None:
         await screen.press("slash", *"nowhere", "enter")
         await screen.until(lambda: screen.head() == "no event has nowhere")
         assert screen.seq == 6
+        await screen.press("c")
+        assert screen.head().startswith(f"event 6 of {EVENTS}")
+
+
+async def test_a_search_says_if_no_other_event_has_it() -> None:
+    async with stepping(at=5) as screen:
+        await screen.stands_at(5)
+        await screen.press("slash", *"conversation_started", "enter")
+        await screen.stands_at(1)
+        await screen.press("n")
+        await screen.until(lambda: screen.head() == "no other event has conversation_started")
+        await screen.press("right")
+        await screen.stands_at(2)
+
+
+async def test_stepping_goes_on_from_every_pane_and_its_keys_stay_in_sight() -> None:
+    async with stepping(size=(50, 15)) as screen:
+        await screen.stands_at(1)
+        for seq, key in enumerate(("right", "j", "l", "space"), start=2):
+            await screen.press("tab", key)
+            await screen.stands_at(seq)
+            await screen.until(lambda: screen.keys_in_sight()[:4] == ["Tab", "q", "→", "←"])
+        await screen.press("left", "k", "h")
+        await screen.stands_at(2)
+
+
+@pytest.mark.parametrize("size", [(50, 15), (120, 24)], ids=str)
+async def test_no_end_of_a_line_is_lost_and_a_pane_that_is_cut_can_be_scrolled(size: tuple[int, int]) -> None:
+    async with stepping(size=size, at=5) as screen:
+        await screen.stands_at(5)
+        pane = screen.pane("event")
+        await screen.until(lambda: pane.show_vertical_scrollbar)
+        assert "".join(screen.lines("event")) == "".join(pane.text.splitlines())
+        await screen.press("tab", "end")
+        await screen.until(lambda: 0 < pane.scroll_offset.y == pane.max_scroll_y)
 
 
 async def test_events_that_come_are_there_to_be_stepped_to() -> None:
