@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import random
@@ -323,6 +324,24 @@ async def test_workers_are_kept_away_from_what_is_held(database_url: str) -> Non
             assert await agenda.extend([claim]) == {conversation_id}
             await agenda.sweep()
             assert await read_side.execute("select kind from agenda") == [("turn",)]
+
+
+@pytest.mark.parametrize("kinds", [("turn", "compaction"), ("compaction", "turn")])
+async def test_a_hold_and_a_projector_that_writes_the_same_rows_in_any_order_wait_for_each_other(
+    kinds: tuple[str, str], database_url: str
+) -> None:
+    conversation_id = UUID(int=9)
+    insert = "insert into agenda (conversation_id, kind) values (%s, %s) on conflict (conversation_id, kind) do nothing"
+    async with open_read_side(database_url) as read_side, asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        async with read_side.database.connection() as connection, connection.transaction():
+            await connection.execute(insert, [conversation_id, kinds[0]])
+            holding = tasks.create_task(ImportHolds(read_side.database).hold(conversation_id))
+            while not await read_side.execute("select 1 from pg_locks where not granted"):
+                pass
+            await connection.execute(insert, [conversation_id, kinds[1]])
+        assert await holding
+        held = await read_side.execute("select kind from agenda where hold_until is not null order by kind")
+        assert held == [("compaction",), ("turn",)]
 
 
 @pytest.mark.parametrize("kind", ["postgres", "eventstoredb"])
