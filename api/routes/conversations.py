@@ -66,7 +66,7 @@ class UsageTotal(BaseModel):
 
 
 class FsmState(BaseModel):
-    """What the conversation waited for when it last came to rest: a cache, which decides nothing."""
+    """What the conversation waited for when it last came to rest, at `last_seq`: `status` is what it does now."""
 
     state: Literal["idle", "awaiting_input"]
     pending: dict[str, dict[str, Any]]
