@@ -44,10 +44,12 @@ PARKED: LiteralString = "select projection, conversation_id from parked where pr
 class Verdict:
     """What was found of one projection: rows compared and differences, of which the first are `shown`.
 
+    One that is `unbuilt` has not folded anything of the log yet: there was nothing to compare.
     Rows of conversations that were `parked` meanwhile are older than the log by design: they are left out.
     """
 
     projection: Projection
+    unbuilt: bool = False
     rows: int = 0
     differences: int = 0
     shown: list[Difference] = field(default_factory=list)
@@ -115,6 +117,7 @@ class _Check:
                     f"{verdict.projection.name} is of version {version} in the database, this code's is "
                     f"{verdict.projection.version}: verify it with the Rejoinder that made it, or rebuild it"
                 )
+            verdict.unbuilt |= position == 0 and self._piece.events > 0
             together[position].append(verdict)
         self._excused = set(await (await self._connection.execute(PARKED, [names])).fetchall())
         for verdict in self._verdicts:

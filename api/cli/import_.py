@@ -61,7 +61,8 @@ async def _import(settings: Settings, *, path: Path, resume: bool) -> int:
     except ExportError as error:
         raise CommandFailed(f"{path}: {error}") from error
     new = sum(arrival.missing > 0 for arrival in arrivals)
-    print(f"{missing:,} events of {new:,} conversations imported; {len(arrivals) - new:,} were there already")
+    hint = "; `serve` brings the read models up to them" if missing else ""
+    print(f"{missing:,} events of {new:,} conversations imported; {len(arrivals) - new:,} were there already{hint}")
     return 0
 
 

@@ -33,8 +33,8 @@ def verify(names: Names = None, file: File = None) -> Job:
     """Fold the whole log again and compare the rows with those that there are.
 
     It runs while the system works. Every difference names table, key, column
-    and both values. The exit code is 1 if there is any, and if parked conversations
-    had to be left out.
+    and both values. The exit code is 1 if there is any, if parked conversations
+    had to be left out, and if a read model has not begun to follow the log.
 
     With --from neither server nor database is needed: each log of the file has to be sound
     (turns, calls and results pair up, decisions are in their places), and each read model has
@@ -65,7 +65,7 @@ async def _verify(settings: Settings, *, names: Sequence[str]) -> int:
             raise
     for verdict in verdicts:
         _show(verdict)
-    return NO if any(verdict.differences or verdict.parked for verdict in verdicts) else 0
+    return NO if any(verdict.differences or verdict.parked or verdict.unbuilt for verdict in verdicts) else 0
 
 
 def _show(verdict: Verdict) -> None:
@@ -76,7 +76,8 @@ def _show(verdict: Verdict) -> None:
         print(on_one_line(str(difference)))
     if verdict.differences > len(verdict.shown):
         print(f"{name}: … and {verdict.differences - len(verdict.shown):,} more")
-    found = f"{verdict.differences:,} differences" if verdict.differences else "as the log says"
+    agreed = "not built yet (`serve` or `rebuild` does that)" if verdict.unbuilt else "as the log says"
+    found = f"{verdict.differences:,} differences" if verdict.differences else agreed
     left_out = f"; parked and left out: {len(verdict.parked):,} (see `retry`)" if verdict.parked else ""
     print(f"{name}: {verdict.rows:,} rows, {found}{left_out}")
 

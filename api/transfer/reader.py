@@ -48,6 +48,8 @@ def read_header(path: Path) -> Header:
 def read_total(path: Path) -> int:
     """Return how many events the last line counts; raises `ExportError` for a file that is cut off, `OSError`."""
     with path.open("rb") as file:
+        if not file.seekable():
+            raise OSError(f"{path} is read more than once: save it to a file and name that")
         file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_BYTES))
         last = file.read().rpartition(b'\n{"end"')
         try:

@@ -34,6 +34,8 @@ def test_d4_a_conversation_moves_to_another_installation_and_open_work_only_when
     database_url: str, elsewhere: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "x.jsonl"
+    empty = run("verify", "usage", database_url=elsewhere)
+    assert (empty.exit_code, empty.stdout) == (0, "usage: 0 rows, as the log says")
     with Program("serve", "--port", "0", database_url=database_url) as server:
         said = run("chat", "--url", server.url(), typed="hello there\nemail ada@example.org: hi\n").stdout
         conversation = said.splitlines()[0].removeprefix("conversation ")
@@ -55,12 +57,21 @@ def test_d4_a_conversation_moves_to_another_installation_and_open_work_only_when
     resumed = run("import", str(path), "--resume", database_url=elsewhere)
     assert (resumed.exit_code, resumed.stdout.splitlines()[-1]) == (
         0,
-        f"{count} events of 1 conversations imported; 0 were there already",
+        f"{count} events of 1 conversations imported; 0 were there already; `serve` brings the read models up to them",
     )
+    unbuilt = run("verify", "usage", database_url=elsewhere)
+    assert (unbuilt.exit_code, unbuilt.stdout) == (1, "usage: 0 rows, not built yet (`serve` or `rebuild` does that)")
+    assert run("rebuild", "usage", database_url=elsewhere).exit_code == 0
+    built = run("verify", "usage", database_url=elsewhere)
+    assert (built.exit_code, built.stdout) == (0, "usage: 2 rows, as the log says")
     assert events_in(run("export", database_url=elsewhere).stdout) == events_in(written.stdout)
 
 
 def test_what_cannot_be_exported_or_imported_is_said_in_a_line(database_url: str, tmp_path: Path) -> None:
+    for command in (["import", "/dev/stdin"], ["verify", "--from", "/dev/stdin"]):
+        piped = run(*command, typed="{}\n", database_url=database_url)
+        assert (piped.exit_code, piped.stdout) == (1, "")
+        assert piped.stderr == "rejoinder: /dev/stdin is read more than once: save it to a file and name that\n"
     path = tmp_path / "x.jsonl"
     unknown = run("export", NOBODY, database_url=database_url)
     assert (unknown.exit_code, unknown.stdout) == (1, "")
