@@ -20,6 +20,7 @@ from projections.rebuild.jobs import RebuildLost, RebuildRunning, cancel, want
 from projections.rebuild.run import rebuild
 from projections.schema import ensure_schema
 from tests.support.given import asked, claimed, closed, history, said, started, stored
+from tests.support.long_form import LONG
 from tests.support.projecting import interleaved
 from tests.support.random_log import random_log, with_summaries
 from tests.support.read_side import ReadSide, open_read_side
@@ -72,15 +73,15 @@ async def test_r4_a_rebuild_may_take_longer_than_any_other_work_with_the_databas
 async def test_r4_a_rebuild_while_events_come_in_makes_what_live_projection_makes(
     read_side: ReadSide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "SLICE_EVENTS", 50)
-    monkeypatch.setattr(slices, "COPY_ROWS", 40)
-    log = some_log(1)
+    monkeypatch.setattr(run, "SLICE_EVENTS", 2_000 if LONG else 50)
+    monkeypatch.setattr(slices, "COPY_ROWS", 500 if LONG else 40)
+    log = some_log(1, 3_000 if LONG else 12)
     half = len(log) // 2
     async with read_side.projecting():
-        await read_side.reached(await read_side.append(log[:half]))
+        await read_side.reached(await read_side.append(log[:half]), timeout_s=600 if LONG else 30)
         appending = asyncio.create_task(read_side.append(log[half:]))
         await rebuild(workshop(read_side), PROJECTIONS)
-        await read_side.reached(await appending)
+        await read_side.reached(await appending, timeout_s=600 if LONG else 30)
         assert await read_side.execute(GENERATIONS) == [(2,)]
         assert await differences(read_side) == []
         await assert_as_folded(read_side)
