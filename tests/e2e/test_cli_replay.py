@@ -106,7 +106,7 @@ def test_on_a_terminal_one_steps_through_it(exported: tuple[Path, str]) -> None:
     stepper = subprocess.Popen(
         [sys.executable, "-m", "api", "replay", str(file)],
         cwd=ROOT,
-        env=environment() | {"TERM": "xterm-256color", "NO_COLOR": "1"},
+        env=environment() | {"TERM": "xterm-256color", "NO_COLOR": "1", "LINES": str(ROWS), "COLUMNS": str(COLUMNS)},
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
