@@ -83,7 +83,7 @@ async def chatted(system: System, model_server: ModelServer, database_url: str, 
         if ended["data"].get("compact"):
             chat.compactions += 1
             before = await newest(chat.conversation, 20)
-            await compacted(chat.conversation, database_url, ended["position"])
+            await compacted(chat.conversation, database_url)
             assert await newest(chat.conversation, 20) == before, "C1"
     return chat
 

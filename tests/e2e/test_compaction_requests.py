@@ -127,7 +127,7 @@ async def test_c2_what_the_read_model_says_of_summaries_is_nothing_to_a_turn(
 ) -> None:
     model_server.rule(SUMMARISES, AGREES)
     conversation = await talked(system, 3)
-    await compacted(conversation, database_url, (await newest(conversation, 1))[-1]["position"])
+    await compacted(conversation, database_url)
     made = await summaries(conversation)
     async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute("update summaries set content = 'Lies', to_seq = to_seq + 1, status = 'revoked'")
@@ -159,7 +159,7 @@ async def test_c7_summaries_titles_and_turns_are_in_the_total_and_new_prices_cha
     model_server.rule(cheap, title, Rule(answer=says("Yes.", usage=tokens)))
     async with system_over(database_url, model_server, compaction_model=CHEAP) as system:
         conversation = await talked(system, 3, settings={"model": DEAR})
-        await compacted(conversation, database_url, (await newest(conversation, 1))[-1]["position"])
+        await compacted(conversation, database_url)
         await conversation.until(lambda seen: "conversation_changed" in types(seen))
         before = await usage_of(conversation)
         assert [(item["purpose"], item["turn"], item["model"]) for item in before["items"]] == [

@@ -24,9 +24,10 @@ LONG = "word " * 200
 PATIENCE_S = 60
 AGAIN_S = 0.02
 OPEN_WORK = """
-select (select position from projections where name = 'agenda') < %s or exists (
-    select from agenda where kind = 'compaction' and conversation_id = %s
-        and (claimed_by is not null or wake_at is not null))
+select exists (select from projections where position < (select max(position) from log.events))
+    or exists (
+        select from agenda where kind = 'compaction' and conversation_id = %s
+            and (claimed_by is not null or wake_at is not null))
 """
 
 
@@ -51,12 +52,12 @@ async def summaries(conversation: Conversation, *, at_least: int = 1) -> list[An
             await asyncio.sleep(AGAIN_S)
 
 
-async def compacted(conversation: Conversation, database_url: str, position: int) -> None:
-    """Wait until no compaction is owed by what the log has up to a position."""
+async def compacted(conversation: Conversation, database_url: str) -> None:
+    """Wait until all that the log has is shown, and no compaction is owed by it."""
     async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                cursor = await connection.execute(OPEN_WORK, [position, conversation.id])
+                cursor = await connection.execute(OPEN_WORK, [conversation.id])
                 row = await cursor.fetchone()
                 if row is not None and not row[0]:
                     return
