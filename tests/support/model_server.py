@@ -21,6 +21,9 @@ from tests.support.model_script import Rule, Script, Scripted
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
+PATIENCE_S = 120
+"""Whoever makes the first call of its process has to import LiteLLM before."""
+
 
 @dataclass(slots=True)
 class Received:
@@ -65,11 +68,11 @@ class ModelServer:
         self.received.clear()
         self._gates.clear()
 
-    async def requests(self, at_least: int, *, timeout_s: float = 30) -> list[Received]:
+    async def requests(self, at_least: int, *, timeout_s: float = PATIENCE_S) -> list[Received]:
         """Wait until so many requests have come."""
         return await self._until(lambda: len(self.received) >= at_least, timeout_s)
 
-    async def closed(self, number: int, *, timeout_s: float = 30) -> float:
+    async def closed(self, number: int, *, timeout_s: float = PATIENCE_S) -> float:
         """Wait until the client has left the request of that number (from 0) early; return when."""
         received = await self._until(
             lambda: len(self.received) > number and self.received[number].closed_at is not None, timeout_s

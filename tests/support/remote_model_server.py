@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import ClientSession, ClientTimeout
 
-from tests.support.model_server import Received
+from tests.support.model_server import PATIENCE_S, Received
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -40,12 +40,12 @@ class RemoteModelServer:
         """Forget script, gates and requests."""
         await self._post("reset", [])
 
-    async def requests(self, at_least: int = 0, *, timeout_s: float = 30) -> list[Received]:
+    async def requests(self, at_least: int = 0, *, timeout_s: float = PATIENCE_S) -> list[Received]:
         """Wait until so many requests have come."""
         received = await self._post("requests", {"at_least": at_least, "timeout_s": timeout_s})
         return [Received(**{**one, "raw": one["raw"].encode()}) for one in received]
 
-    async def closed(self, number: int, *, timeout_s: float = 30) -> float:
+    async def closed(self, number: int, *, timeout_s: float = PATIENCE_S) -> float:
         """Wait until the client has left the request of that number (from 0) early; return when."""
         return float(await self._post("closed", {"number": number, "timeout_s": timeout_s}))
 
@@ -65,7 +65,7 @@ async def remote_model_server() -> AsyncIterator[RemoteModelServer]:
     try:
         assert process.stdout is not None
         url = (await process.stdout.readline()).decode().strip()
-        async with ClientSession(timeout=ClientTimeout(total=60)) as session:
+        async with ClientSession(timeout=ClientTimeout(total=2 * PATIENCE_S)) as session:
             yield RemoteModelServer(url, session)
     finally:
         process.kill()
