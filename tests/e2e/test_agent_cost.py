@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.model_script import Rule, Step, call, calls, drop, fails, hang, says
-from tests.support.system import Conversation, of_type, system_over, types
+from tests.support.system import PATIENCE_S, Conversation, of_type, system_over, types
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer
@@ -36,12 +36,6 @@ def cost(model: str, read: int, written: int) -> Any:
     return pytest.approx(read * reading + written * writing)
 
 
-async def usage_of(conversation: Conversation) -> dict[str, Any]:
-    position = (await conversation.events())[-1]["position"]
-    answer: dict[str, Any] = await conversation.system.get(f"{conversation.path}/usage?min_position={position}")
-    return answer
-
-
 async def test_c7_each_turn_and_model_has_its_calls_tokens_and_cost(system: System, model_server: ModelServer) -> None:
     model_server.expect(
         says(ADD, usage=told(100, 10)),
@@ -56,7 +50,7 @@ async def test_c7_each_turn_and_model_has_its_calls_tokens_and_cost(system: Syst
     await conversation.say("Again")
     await conversation.turn_ends(2)
 
-    usage = await usage_of(conversation)
+    usage = await conversation.shown("usage")
 
     first, failed, spare = sorted(usage["items"], key=lambda item: (item["turn"], item["model"]))
     assert [(item["purpose"], item["turn"], item["model"]) for item in (first, failed, spare)] == [
@@ -68,7 +62,7 @@ async def test_c7_each_turn_and_model_has_its_calls_tokens_and_cost(system: Syst
     assert (first["cost_usd"], failed["cost_usd"]) == (cost(DEAR, 220, 15), cost(DEAR, 50, 1))
     assert spare["cost_usd"] == cost(CHEAP, 60, 6)
     assert usage["total"]["cost_usd"] == pytest.approx(sum(item["cost_usd"] for item in usage["items"]))
-    shown = await system.get(conversation.path)
+    shown = await conversation.shown()
     assert shown["usage"] == usage["total"]
 
 
@@ -83,7 +77,7 @@ async def test_c7_what_a_cancelled_reply_had_cost_is_counted(system: System, mod
     (ended,), (late,) = of_type(events, "turn_ended"), of_type(events, "usage_reported")
     assert (ended["outcome"], ended["partial_text"]) == ("cancelled", "Once upon ")
     assert (late["purpose"], late["turn"]) == ("turn", 1)
-    (item,) = (await usage_of(conversation))["items"]
+    (item,) = (await conversation.shown("usage"))["items"]
     assert (item["turn"], item["input_tokens"], item["output_tokens"]) == (1, 40, 1)
     assert item["cost_usd"] == cost(DEAR, 40, 1)
 
@@ -97,7 +91,7 @@ async def test_c7_a_failed_call_is_paid_for_too(system: System, model_server: Mo
     (ended,) = of_type(await conversation.turn_ends(), "turn_ended")
 
     assert (ended["outcome"], ended["reason"]) == ("failed", "unavailable")
-    assert (await usage_of(conversation))["total"] == {
+    assert (await conversation.shown("usage"))["total"] == {
         "calls": 3, "input_tokens": 150, "output_tokens": 6, "cached_tokens": 0, "cost_usd": cost(DEAR, 150, 6),
     }  # fmt: skip
 
@@ -122,9 +116,7 @@ async def test_a_turn_that_would_go_on_beyond_its_budget_fails_before_the_next_c
     assert types(events).count("assistant_msg") == 2
     assert len(of_type(events, "tool_result")) == 2, "each call has its result"
     assert len(model_server.received) == 2
-    position = (await conversation.events())[-1]["position"]
-    shown = await system.get(f"{conversation.path}/messages?min_position={position}")
-    error = shown["items"][-1]
+    error = (await conversation.shown("messages"))["items"][-1]
     assert (error["content_type"], error["content"]["reason"]) == ("error", "budget")
     assert error["content"]["detail"] == detail
 
@@ -150,11 +142,11 @@ async def test_c7_a_title_is_given_after_the_first_answer_and_counted(
         assert events[-1]["data"]["title"] == "A sum"
         assert events[-1]["metadata"]["actor"]["kind"] == "system"
 
-        turn, title = (await usage_of(conversation))["items"]
+        turn, title = (await conversation.shown("usage"))["items"]
         assert (turn["purpose"], turn["turn"]) == ("turn", 1)
         assert (title["purpose"], title["turn"], title["model"]) == ("title", None, CHEAP)
         assert title["cost_usd"] == cost(CHEAP, 70, 3)
-        shown = await system.get(conversation.path)
+        shown = await conversation.shown()
         assert (shown["title"], shown["settings"]) == ("A sum", {"model": DEAR})
         assert shown["usage"]["calls"] == 2
 
@@ -187,7 +179,7 @@ async def test_budgets_that_allow_nothing_are_refused(system: System) -> None:
 
 async def _has_said(conversation: Conversation, text: str) -> None:
     stream = f"{conversation.system.url}{conversation.path}/stream"
-    async with asyncio.timeout(60), conversation.system.session.get(stream) as response:
+    async with asyncio.timeout(PATIENCE_S), conversation.system.session.get(stream) as response:
         async for line in response.content:
             if line.startswith(b"data: ") and text in str(json.loads(line[6:]).get("text")):
                 return

@@ -72,11 +72,11 @@ async def test_h11_an_approver_who_is_not_the_owner_finds_and_decides_and_the_to
         )
         assert (await by["ben"].get(f"/v1/tool-calls?min_position={receipt['position']}"))["items"] == []
 
-        events = await conversation.turn_ends()
+        await conversation.turn_ends()
         assert {run["tool"]: run["user"] for run in agent_tools.runs} == {"add": "ada", "send_email": "ben"}
         assert {run["tool"]: run["roles"] for run in agent_tools.runs} == {"add": [], "send_email": ["approver"]}
-        answer = await by["ada"].get(f"{conversation.path}/tool-calls?min_position={events[-1]['position']}")
-        (row,) = [row for row in answer["items"] if row["name"] == "send_email"]
+        rows = (await conversation.shown("tool-calls"))["items"]
+        (row,) = [row for row in rows if row["name"] == "send_email"]
         assert (row["status"], row["args"], row["edited_args"]) == ("resolved", EMAIL, edited)
         assert row["decision"]["by"] == {"kind": "user", "id": "ben"}
         assert (row["decision"]["outcome"], row["decision"]["reason"]) == ("edited", "too short")
@@ -143,7 +143,7 @@ async def test_h8_a_client_that_follows_the_stream_answers_what_it_is_asked(
         "turn_ended",
     ]
     assert json.loads(model_server.received[1].body["messages"][-1]["content"]) == {"lat": 52.5, "lon": 13.4}
-    (row,) = (await system.get(f"{conversation.path}/tool-calls?min_position={events[-1]['position']}"))["items"]
+    (row,) = (await conversation.shown("tool-calls"))["items"]
     assert (row["kind"], row["status"], row["decision"]["outcome"]) == ("client", "resolved", "approved")
 
 

@@ -22,9 +22,7 @@ CUT = says("I will", calls(TRANSFER), finish="length")
 
 async def shown(conversation: Conversation) -> list[dict[str, Any]]:
     """Return what people see by now."""
-    position = (await conversation.events())[-1]["position"]
-    answer = await conversation.system.get(f"{conversation.path}/messages?min_position={position}")
-    return list(answer["items"])
+    return list((await conversation.shown("messages"))["items"])
 
 
 @pytest.mark.parametrize(

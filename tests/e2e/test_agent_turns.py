@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support import agent_tools
 from tests.support.model_script import call, calls, fails, gate, says
 from tests.support.slack import SLACK_S
-from tests.support.system import Conversation, of_type, types
+from tests.support.system import PATIENCE_S, Conversation, of_type, types
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer
@@ -134,6 +134,7 @@ async def test_t14_server_tools_run_concurrently_and_an_approval_starts_its_call
     conversation = await system.start("Go")
     events = await conversation.suspends()
     (suspended,) = of_type(events, "suspension")
+    await agent_tools.ran(2)
     await conversation.resolve(suspended["tool_call_id"], "approve")
     await conversation.until(lambda seen: types(seen).count("tool_result") == 1)
     assert [run["tool"] for run in agent_tools.runs] == ["wait_for", "wait_for", "send_email"]
@@ -293,7 +294,7 @@ def assert_paired(body: dict[str, Any]) -> None:
 async def said_live(conversation: Conversation, text: str) -> None:
     """Wait until whoever connects now is shown this text as what the reply has said so far."""
     path = conversation.system.url + conversation.path + "/stream"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             async with conversation.system.session.get(path) as response:
                 name = b""

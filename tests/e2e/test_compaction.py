@@ -19,13 +19,11 @@ from tests.support.long_conversations import (
     talked,
 )
 from tests.support.model_script import Rule, call, calls, context_window_exceeded, gate, says
-from tests.support.system import of_type, types
+from tests.support.system import PATIENCE_S, of_type, types
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer, Received
     from tests.support.system import System
-
-PATIENCE_S = 60
 
 
 def prefix_of(received: Received) -> bytes:
@@ -64,7 +62,7 @@ async def test_c3_a_turn_does_not_wait_for_the_summary_that_is_being_made(
     conversation = await talked(system, 3)
     async with asyncio.timeout(PATIENCE_S):
         while not any(map(is_summary, model_server.received)):
-            await model_server.requests(len(model_server.received) + 1, timeout_s=PATIENCE_S)
+            await model_server.requests(len(model_server.received) + 1)
     await conversation.say("meanwhile?")
     await conversation.turn_ends(4)
     assert len(of_turns(model_server)[-1].body["messages"]) == 7

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tests.support.model_script import call, calls, says
-from tests.support.system import of_type
+from tests.support.system import PATIENCE_S, of_type
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer
@@ -45,11 +45,11 @@ async def test_r10_who_followed_live_has_the_messages_of_who_loads_at_the_end(
     await conversation.suspends(5)
     await system.post(f"{conversation.path}/cancel", {}, status=202)
     await conversation.turn_ends(2)
-    ended = await system.post(f"{conversation.path}/end", {"reason": "done"}, status=200)
+    await system.post(f"{conversation.path}/end", {"reason": "done"}, status=200)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await following
-    loaded = await system.get(f"{conversation.path}/messages?limit=200&min_position={ended['position']}&wait_ms=20000")
+    loaded = await conversation.shown("messages", limit=200)
     assert loaded["items"] == sorted(rows.values(), key=lambda row: (row["seq"], row["sequence"]))
     statuses = {row["status"] for row in rows.values() if row["content_type"] == "tool_call"}
     assert statuses == {"completed", "failed", "rejected", "cancelled"}
@@ -59,6 +59,7 @@ async def follow(conversation: Conversation, rows: dict[str, dict[str, Any]]) ->
     """Keep the newest of each row until the conversation's end is shown."""
     url = f"{conversation.system.url}{conversation.path}/stream?view=messages"
     async with conversation.system.session.get(url) as response:
+        assert response.status == 200
         name = ""
         async for line in response.content:
             if line.startswith(b"event: "):

@@ -8,6 +8,8 @@ from typing import Any
 
 from domain.tools import Tool, ToolContext, as_tool, tool
 
+PATIENCE_S = 120
+
 runs: list[dict[str, Any]] = []
 """What ran, in order: tool, tool_call_id, args, the user it ran as and their roles."""
 
@@ -19,6 +21,13 @@ def forget() -> None:
     """Start a test with nothing run and no gate open."""
     runs.clear()
     gates.clear()
+
+
+async def ran(times: int) -> None:
+    """Wait for so many runs: a call is in the log before its tool runs."""
+    async with asyncio.timeout(PATIENCE_S):
+        while len(runs) < times:  # noqa: ASYNC110 - a tool may run in a thread
+            await asyncio.sleep(0.01)
 
 
 def _ran(ctx: ToolContext, name: str, **args: Any) -> None:

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 
 from domain.summarising import INSTRUCTIONS
 from tests.support.model_script import Rule, says
+from tests.support.system import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer, Received
@@ -21,8 +22,7 @@ SUMMARISES = Rule(answer=says(SUMMARY), any_text="^You summarise")
 AGREES = Rule(answer=says("Yes."))
 TIGHT = {"budget_tokens": 800, "keep_recent_tokens": 400}
 LONG = "word " * 200
-PATIENCE_S = 60
-AGAIN_S = 0.02
+AGAIN_S = 0.05
 OPEN_WORK = """
 select exists (select from projections where position < (select max(position) from log.events))
     or exists (
@@ -46,9 +46,9 @@ async def summaries(conversation: Conversation, *, at_least: int = 1) -> list[An
     """Wait until so many summaries are shown, and return them."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            answer = await conversation.system.get(f"{conversation.path}/summaries?limit=200")
-            if len(answer["items"]) >= at_least:
-                return list(answer["items"])
+            shown = await conversation.shown("summaries", limit=200)
+            if len(shown["items"]) >= at_least:
+                return list(shown["items"])
             await asyncio.sleep(AGAIN_S)
 
 

@@ -7,6 +7,7 @@ import json
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import aiohttp
 import pytest
@@ -51,10 +52,13 @@ class Conversation:
         answer = await self.system.get(f"{self.path}/events?oldest=true&limit=200")
         return list(answer["items"])
 
-    async def shown(self, what: str) -> Any:
-        """Return a page of a read model of it, such as ``messages``, that has the whole log as it is now."""
-        position = (await self.events())[-1]["position"]
-        return await self.system.get(f"{self.path}/{what}?limit=200&min_position={position}&wait_ms=30000")
+    async def shown(self, what: str = "", **query: Any) -> Any:
+        """Return what a read model of it, such as ``messages`` (none: the conversation itself), shows of the log as
+        it is now; of a list the first page.
+        """
+        [newest] = (await self.system.get(f"{self.path}/events?limit=1"))["items"]
+        asked = urlencode({**query, "min_position": newest["position"]})
+        return await self.system.get(f"{self.path}{what and '/'}{what}?{asked}")
 
     async def until(self, holds: Callable[[list[Event]], bool]) -> list[Event]:
         """Follow the stream until the events so far satisfy a condition, and return them."""
@@ -106,11 +110,15 @@ class System:
             return json.loads(text)
 
     async def get(self, path: str, *, status: int = 200) -> Any:
-        """Get the JSON of an answer of that status."""
-        async with self.session.get(self.url + path) as response:
-            text = await response.text()
-            assert response.status == status, text
-            return json.loads(text)
+        """Get the JSON of an answer of that status; who is told to come again does, but where that is awaited."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                async with self.session.get(self.url + path) as response:
+                    text = await response.text()
+                if response.status == status:
+                    return json.loads(text)
+                assert response.status == 503, text
+                await asyncio.sleep(float(response.headers["Retry-After"]))
 
 
 def types(events: list[Event]) -> list[str]:
