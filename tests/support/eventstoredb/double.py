@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import socket
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import grpc
@@ -37,6 +40,14 @@ OPTIONS = (
 )
 
 
+def _lasting_port() -> int:
+    """Find a free port that the system gives to nobody who asks for any: it must still be free after a restart."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port := random.randrange(20_000, 32_000)))
+            return port
+
+
 class Double:
     """A single node on a port of 127.0.0.1: ``async with Double() as server: server.uri``.
 
@@ -51,7 +62,7 @@ class Double:
         security: Security | None = None,
         max_append: int = MAX_APPEND_BYTES,
     ) -> None:
-        self.log, self.faults, self.port = Log(path), Faults(), port
+        self.log, self.faults, self.port = Log(path), Faults(), port or _lasting_port()
         self.calls: Counter[Call] = Counter()
         self._security, self._max_append = security, max_append
         self._server: grpc.aio.Server | None = None
