@@ -30,7 +30,7 @@ from tests.support.model_script import Rule, call, calls, gate, says, text_of
 from tests.support.postgres import fresh_database
 from tests.support.program import ROOT, Ended, Program
 from tests.support.remote_model_server import RemoteModelServer
-from tests.support.system import Conversation, System, of_type, types
+from tests.support.system import PATIENCE_S, Conversation, System, of_type, types
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tests.support.system import Event
 
 OUTAGE_S = float(os.environ.get("REJOINDER_TEST_OUTAGE_S", "6"))
-PATIENCE_S = 60
 PREFIX = "ours-"
 EMAIL = {"to": "ada@example.org"}
 
@@ -193,7 +192,7 @@ async def test_the_log_server_is_restarted_while_the_model_speaks(
 ) -> None:
     await model.expect(says("Half a ", gate("spoken"), "reply"))
     conversation = await system.start("Hello")
-    await model.requests(1, timeout_s=PATIENCE_S)
+    await model.requests(1)
     nodes.restart_log()
     await model.open("spoken")
     events = await turn_ended(conversation)
@@ -240,12 +239,13 @@ async def test_the_log_server_is_killed_in_the_middle_of_an_append(
     await model.expect(says("Hello again."))
     conversation = await system.start()
     await nodes.log.control.add(Fault("append", "delay", seconds=30))
-    saying = asyncio.create_task(conversation.say("Hello"))
+    saying = asyncio.create_task(insist(conversation, "Hello"))
     async with asyncio.timeout(PATIENCE_S):
         while (await nodes.log.control.standing())["faults"]:  # noqa: ASYNC110 - another process takes it
             await asyncio.sleep(0.02)
     nodes.restart_log()
-    assert (await saying)["seq"] == 2
+    said, _ = await saying
+    assert said["seq"] == 2
     events = await turn_ended(conversation)
     assert replies(events) == ["Hello again."]
     assert len(await model.requests()) == 1
@@ -285,51 +285,50 @@ async def test_the_log_server_is_away_for_a_while(nodes: Nodes, system: System, 
     await runs_at(nodes, "outage")
     await model.expect(reply)
     spoken_to = await system.start("Hello")
-    await model.requests(2, timeout_s=PATIENCE_S)
+    await model.requests(2)
     idle = await system.start()
 
     nodes.log.kill()
     back = asyncio.get_running_loop().time() + OUTAGE_S
-    unready = await answered(system, "GET", "/readyz", 503)
-    assert "log" in (await unready.json())["unready"]
+    await until_ready(system, but_for="log")
     (nodes.folder / "outage").touch()
     await model.open("outage")
-    saying = asyncio.create_task(insist(system, f"{idle.path}/messages", {"content": "Are you there?"}))
+    saying = asyncio.create_task(insist(idle, "Are you there?"))
     await asyncio.sleep(max(0.0, back - asyncio.get_running_loop().time()))  # the outage itself
     nodes.log.start()
 
-    refusals = await saying
-    assert all(refused.headers["Retry-After"] for refused in refusals)
-    assert refusals or OUTAGE_S < 20
+    _, refused = await saying
+    assert refused or OUTAGE_S < 20
     assert replies(await turn_ended(running)) == ["", "The tool said: outage is open"]
     assert replies(await turn_ended(spoken_to)) == ["Half a reply"]
     assert replies(await turn_ended(idle)) == ["You said: Are you there?"]
     assert len(await model.requests()) == 4
-    await answered(system, "GET", "/readyz", 200)
+    await until_ready(system)
 
 
-async def answered(system: System, method: str, path: str, status: int) -> aiohttp.ClientResponse:
-    """Ask until the answer has this status."""
+async def until_ready(system: System, *, but_for: str = "") -> None:
+    """Wait until the api says that it is ready, or that this of all things is not."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            async with system.session.request(method, system.url + path) as response:
-                await response.read()
-                if response.status == status:
-                    return response
+            async with system.session.get(f"{system.url}/readyz") as response:
+                unready = (await response.json())["unready"]
+            assert response.status == (503 if unready else 200)
+            if but_for in unready if but_for else not unready:
+                return
             await asyncio.sleep(0.1)
 
 
-async def insist(system: System, path: str, body: Any) -> list[aiohttp.ClientResponse]:
-    """Post until it is accepted, as a client does that is told when to try again; return the refusals."""
-    refusals: list[aiohttp.ClientResponse] = []
-    key = {"Idempotency-Key": uuid4().hex}
+async def insist(conversation: Conversation, text: str) -> tuple[Any, int]:
+    """Say it until it is accepted, as a client does that is told when to try again; return the refusals' number too."""
+    refused, key = 0, {"Idempotency-Key": uuid4().hex}
+    url = f"{conversation.system.url}{conversation.path}/messages"
     while True:
-        async with system.session.post(system.url + path, json=body, headers=key) as response:
-            await response.read()
-            if response.status == 202:
-                return refusals
-            assert response.status == 503, await response.text()
-            refusals.append(response)
+        async with conversation.system.session.post(url, json={"content": text}, headers=key) as response:
+            answer = await response.json()
+        if response.status == 202:
+            return answer, refused
+        assert response.status == 503, answer
+        refused += 1
         await asyncio.sleep(float(response.headers["Retry-After"]))
 
 
@@ -355,6 +354,7 @@ async def test_the_command_line_works_on_it(nodes: Nodes, system: System, model:
     [said] = await asyncio.to_thread(_ended, nodes, ("chat", "--url", nodes.url))
     conversation = Conversation(system, said.stdout.splitlines()[0].removeprefix("conversation "))
     assert "You said: hello there" in said.stdout
+    await conversation.shown()  # what is printed of read models has it too
     with Program("events", conversation.id, "--follow", **nodes.settings) as following:
         shown, standing = await asyncio.to_thread(
             _ended, nodes, ("events", conversation.id, "--json"), ("projections", "--json")
