@@ -10,7 +10,7 @@ from api.queries import read_query
 from api.routing import Handler, Route, conversation_id_of
 from api.streams.client import KEEP_ALIVE_S, WRITE_S, StreamClient
 from api.streams.conversation_stream import ConversationStream
-from api.streams.cursor import ConversationStreamQuery, StreamQuery, resumed_after
+from api.streams.cursor import ConversationStreamQuery, StreamQuery, cursor_of
 from api.streams.frames import EventFrames
 from api.streams.owned_stream import OwnedStream
 from api.streams.owners import Owners
@@ -75,8 +75,8 @@ class StreamHub:
         `caught_up` comes once history is delivered; `partial` and `delta` show the reply that is being written.
         """
         asked, conversation_id = read_query(request, ConversationStreamQuery), conversation_id_of(request)
-        after = resumed_after(request, asked)
-        await self._admit(conversation_id, scope_of(request))
+        cursor = cursor_of(request, asked)
+        after = cursor.within(await self._newest(conversation_id, scope_of(request)))
         view: View = EventView(after, self._by_seq)
         if asked.view == "messages":
             view = MessageView(conversation_id, after, self._event_store)
@@ -86,16 +86,20 @@ class StreamHub:
 
     async def stream_own_conversations(self, request: web.Request) -> web.StreamResponse:
         """Follow all of the caller's conversations: their events after a position, then live; ids are positions."""
-        after, scope = resumed_after(request, read_query(request, StreamQuery)), scope_of(request)
+        cursor, scope = cursor_of(request, read_query(request, StreamQuery)), scope_of(request)
+        after = cursor.within(await self._event_store.head())
         known, found = await self._owned.owned(scope.tenant, scope.user, after)
         with self._client(request) as client:
             stream = OwnedStream(client, self._event_store, self._owners, self._by_position, scope)
             return await client.run(lambda: stream.tell_events(found, after, known))
 
-    async def _admit(self, conversation_id: UUID, scope: Scope) -> None:
+    async def _newest(self, conversation_id: UUID, scope: Scope) -> int:
+        """Return the seq of the newest event of a conversation that the caller may see."""
         await self._conversations.authorise(conversation_id, scope)
-        if not await self._event_store.read(stream_of(conversation_id), before=2):  # whose it is outlives it, in memory
+        newest = await self._event_store.read(stream_of(conversation_id), limit=1)
+        if not newest:  # whose it was outlives it, in memory
             raise ConversationNotFound("no such conversation")
+        return newest[0].seq
 
     @contextmanager
     def _client(self, request: web.Request) -> Iterator[StreamClient]:
