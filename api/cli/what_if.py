@@ -17,10 +17,11 @@ from api.cli.printable import shortened
 from api.cli.replay_text import context_head, context_lines, owed_text, patch_lines, shown_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from api.debugging.changes import Changes
     from api.debugging.what_if import WhatIf
+    from api.errors import FieldError
     from infra.settings import Settings
 
 MOST_LINES = 12
@@ -89,14 +90,17 @@ def _json(text: str, option: str) -> Any:
 
 async def _what_if(settings: Settings, *, source: str, asked: dict[str, Any], as_json: bool) -> int:
     from api.debugging.what_if import what_if as ask
-    from api.errors import InvalidRequest
+    from api.errors import FieldError, InvalidRequest
     from domain.errors import InvalidInput
 
+    changes = _changes(asked)
     async with opened_history(source, settings) as history:
         try:
-            found = await ask(history, _changes(asked), default_model=settings.model)
-        except (InvalidRequest, InvalidInput) as error:
-            raise CommandFailed(str(error), WRONG_USAGE) from error
+            found = await ask(history, changes, default_model=settings.model)
+        except InvalidRequest as error:
+            raise CommandFailed(_faults(error.errors, asked)) from error
+        except InvalidInput as error:
+            raise CommandFailed(_faults([FieldError(error.field, error.message)], asked)) from error
     if as_json:
         from api.answers import json_bytes
 
@@ -110,7 +114,6 @@ def _changes(asked: dict[str, Any]) -> Changes:
     from pydantic import ValidationError
 
     from api.debugging.changes import Changes
-    from api.errors import InvalidRequest
     from api.field_errors import field_errors
     from domain.text import clean
     from domain.wire import dumps
@@ -119,7 +122,22 @@ def _changes(asked: dict[str, Any]) -> Changes:
     try:
         return Changes.model_validate_json(dumps(given), strict=True)
     except ValidationError as error:
-        raise InvalidRequest(field_errors(error, given)) from None
+        raise CommandFailed(_faults(field_errors(error, given), asked), WRONG_USAGE) from None
+
+
+def _faults(faults: Sequence[FieldError], asked: Mapping[str, Any]) -> str:
+    """Name the first faults by their options, and by the event or the place in the list that was given there."""
+    return "; ".join(f"--{_option(fault.field, asked)}: {fault.message}" for fault in faults[:3])
+
+
+def _option(field: str, asked: Mapping[str, Any]) -> str:
+    option, _, within = field.partition(".")
+    if option == "drop":
+        within = str(asked["drop"][int(within)])
+    elif option == "append":
+        number, _, within = within.partition(".")
+        within = f"{int(number) + 1}, {within}" if within else str(int(number) + 1)
+    return f"{option} {within}" if within else option
 
 
 def _print(found: WhatIf) -> None:

@@ -104,15 +104,20 @@ def test_what_would_be_is_told_of_a_file(file: Path, tmp_path: Path) -> None:
 
 def test_what_does_not_fit_the_log_is_said_in_a_line(file: Path) -> None:
     asked = {
-        ("what-if", "--drop", "99"): "drop.0: is beyond the newest event, 11",
-        ("what-if", "--replace", '6={"status": "s3cret"}'): "replace.6.status: Input should be 'ok'",
-        ("replay", "--against", "no-such-revision"): "no-such-revision is no directory, and no revision of",
+        ("what-if", "--drop", "2", "--drop", "99"): (1, "--drop 99: is beyond the newest event, 11"),
+        ("what-if", "--drop", "2", "--at", "99"): (1, "--at: is beyond the newest event, 11"),
+        ("what-if", "--replace", '6={"status": "s3cret"}'): (1, "--replace 6.status: Input should be 'ok'"),
+        ("what-if", "--append", '{"type": "s3cret"}'): (1, "--append 1, type: is none of conversation_started,"),
+        ("what-if", "--drop", "0"): (2, "--drop 0: Input should be greater than or equal to 1"),
+        ("replay", "--at", "99"): (1, "that event is beyond the newest event, 11"),
+        ("diff", "3", "99"): (1, "that event is beyond the newest event, 11"),
+        ("replay", "--against", "no-such-revision"): (2, "no-such-revision is no directory, and no revision of"),
     }
 
     ended = runs(*((command, str(file), *more) for command, *more in asked))
 
-    for one, said in zip(ended, asked.values(), strict=True):
-        assert (one.exit_code, one.stdout) == (2, "")
+    for one, (exit_code, said) in zip(ended, asked.values(), strict=True):
+        assert (one.exit_code, one.stdout) == (exit_code, "")
         assert one.stderr.startswith(f"rejoinder: {said}"), one.stderr
         assert len(one.stderr.splitlines()) == 1
         assert "s3cret" not in one.stderr
