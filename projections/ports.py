@@ -30,6 +30,6 @@ class Leases(Protocol):
         """Prolong leases, given with their epochs; return those that are still held."""
         ...
 
-    async def release(self, key: str, holder: str, epoch: int) -> None:
-        """Give a lease back before its end."""
+    async def release(self, keys: Mapping[str, int], holder: str) -> None:
+        """Give leases, given with their epochs, back before their end."""
         ...

@@ -27,7 +27,8 @@ logger = logging.getLogger(__name__)
 LEASE_S = 5.0
 LOOK_EVERY_S = 2.0
 """Leases are renewed, and those of others tried, this often: a dead leader is replaced within the sum of both."""
-HAND_BACK_S = 2.0
+HAND_BACK_S = LEASE_S
+"""What takes longer comes too late: by then they have run out."""
 
 # of another version: only code of that version leads it
 OF_THIS_VERSION = """
@@ -119,8 +120,7 @@ class Projector:
     async def _hand_back(self) -> None:
         try:
             async with asyncio.timeout(HAND_BACK_S):
-                for key, epoch in self._epochs().items():
-                    await self._leases.release(key, self._holder, epoch)
+                await self._leases.release(self._epochs(), self._holder)
         except Exception as error:  # they run out by themselves
             logger.warning("leases were not handed back: %s", error, extra={"action": "leases_failed"})
 
@@ -129,7 +129,7 @@ class Projector:
         task = self._tasks.pop(key)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await self._leases.release(key, self._holder, epoch)
+        await self._leases.release({key: epoch}, self._holder)
         logger.info("no longer leading %s", key, extra={"action": "projection_dropped"})
 
     def _epochs(self) -> dict[str, int]:

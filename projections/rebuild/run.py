@@ -228,12 +228,8 @@ async def _leased(leases: Leases, names: Sequence[str]) -> AsyncIterator[None]:
             renewing.cancel()
             await asyncio.wait({renewing})
     finally:
-        await asyncio.shield(_release(leases, holder, epochs))
-
-
-async def _release(leases: Leases, holder: str, epochs: dict[str, int]) -> None:
-    for key, epoch in epochs.items():
-        await leases.release(key, holder, epoch)
+        if epochs:
+            await asyncio.shield(leases.release(epochs, holder))
 
 
 async def _let_go(database: Connections, job: Job, error: str | None) -> None:
