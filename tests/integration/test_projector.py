@@ -20,11 +20,10 @@ from projections.display_messages import DISPLAY_MESSAGES
 from projections.leading import take_over
 from projections.pausing import pause, resume
 from projections.span import Span
-from projections.status import projection_statuses
-from tests.support.given import NOW, asked, claimed, closed, history, said, started, stored
+from tests.support.given import asked, claimed, closed, history, said, started, stored
 from tests.support.projecting import fold_whole, interleaved
 from tests.support.random_log import random_log
-from tests.support.read_side import ReadSide, open_read_side
+from tests.support.read_side import PATIENCE_S, ReadSide, open_read_side
 from tests.support.slack import SLACK_S
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 TURN = [stored(event) for event in history(started(), asked(), claimed(), said(), closed())]
 TERMINATE_OTHERS = """
-    select pg_terminate_backend(pid) from pg_stat_activity
+    select pg_terminate_backend(pid, 60000) from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid()
 """
 
@@ -77,9 +76,7 @@ async def test_l9_an_unknown_type_is_skipped_and_its_first_position_remembered(r
         await read_side.reached(await read_side.append(log[3:]))
         again = replace(TURN[0], type="from_the_future", seq=6, event_id=uuid4())
         await read_side.reached(await read_side.append([again]))
-    async with read_side.database.connection() as connection:
-        found = await projection_statuses(connection, read_side.store, now=NOW)
-    assert {one["skipped_position"] for one in found} == {first}
+    assert {one["skipped_position"] for one in (await read_side.statuses()).values()} == {first}
     [row] = (await read_side.rows(CONVERSATIONS)).values()
     assert row["last_seq"] == 5
 
@@ -148,14 +145,15 @@ async def test_a_pause_outlives_the_process_that_projects(read_side: ReadSide) -
     others = [projection.name for projection in PROJECTIONS if projection.name != "usage"]
     async with read_side.database.connection() as connection:
         assert await pause(connection, "usage")
-        for part in (TURN[:2], TURN[2:4]):
-            async with read_side.projecting():
-                await read_side.reached(await read_side.append(part), *others)
-            assert await read_side.execute(usage) == [(0, "paused")]
+    for part in (TURN[:2], TURN[2:4]):
         async with read_side.projecting():
-            await read_side.reached(await read_side.append(TURN[4:]), *others)
+            await read_side.reached(await read_side.append(part), *others)
+        assert await read_side.execute(usage) == [(0, "paused")]
+    async with read_side.projecting():
+        await read_side.reached(await read_side.append(TURN[4:]), *others)
+        async with read_side.database.connection() as connection:
             assert await resume(connection, "usage")
-            await read_side.reached(5)
+        await read_side.reached(5)
     assert await read_side.execute(usage) == [(5, "running")]
     await assert_rebuilt_is_live(read_side)
 
@@ -192,7 +190,7 @@ async def test_a_database_that_drops_all_connections_loses_nothing(read_side: Re
         for at in range(0, len(log), 100):
             await read_side.append(log[at : at + 100])
             await read_side.execute(TERMINATE_OTHERS)
-        await read_side.reached(await read_side.store.head(), timeout_s=30)
+        await read_side.reached(await read_side.store.head())
     await assert_rebuilt_is_live(read_side)
 
 
@@ -210,7 +208,7 @@ async def test_the_agenda_says_when_to_wake(read_side: ReadSide) -> None:
     async with read_side.projecting(), aclosing(read_side.database.listen(["agenda turn"])) as notifications:
         assert await anext(notifications) is None
         await read_side.append(TURN[:2])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             notification = await anext(notifications)
     assert notification is not None
     assert float(notification.payload) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -12,7 +11,6 @@ from infra.eventstoredb import EventStoreDBEventStore
 from projections.conversations import CONVERSATIONS
 from projections.display_messages import DISPLAY_MESSAGES
 from projections.retrying import Retried, retry
-from projections.status import projection_statuses
 from tests.support.eventstoredb.fixtures import double
 from tests.support.given import LATER
 from tests.support.poison import Poisoned, conversation, goes_on
@@ -21,8 +19,6 @@ from tests.support.read_side import ReadSide, open_read_side
 
 if TYPE_CHECKING:
     from tests.support.eventstoredb.process import DoubleProcess
-
-    pass
 
 __all__ = ["double"]
 
@@ -37,9 +33,8 @@ async def foreign(read_side: ReadSide, events: int = FOREIGN) -> None:
 
 
 async def lag(read_side: ReadSide, name: str) -> tuple[Any, ...]:
-    async with read_side.database.connection() as connection:
-        found = await projection_statuses(connection, read_side.store, now=LATER)
-    return next((one["lag_events"], one["lag_seconds"], one["parked"]) for one in found if one["name"] == name)
+    one = (await read_side.statuses(now=LATER))[name]
+    return one["lag_events"], one["lag_seconds"], one["parked"]
 
 
 async def test_lag_counts_our_events_and_an_idle_projector_has_none(double: DoubleProcess, database_url: str) -> None:
@@ -52,13 +47,12 @@ async def test_lag_counts_our_events_and_an_idle_projector_has_none(double: Doub
             await read_side.append(conversation(1))
             await foreign(read_side)
             position = await read_side.append(conversation(2, "poison"))
-            await read_side.reached(position, timeout_s=30)
+            await read_side.reached(position)
             await foreign(read_side)
             assert await lag(read_side, "conversations") == (0, 0.0, 0)
             assert await lag(read_side, "display_messages") == (0, 0.0, 1)
-            async with asyncio.timeout(30):  # the checkpoint moves over what is not ours
-                while (await read_side.execute("select min(position) from projections"))[0][0] <= position:
-                    pass
+            # the checkpoint moves over what is not ours
+            await read_side.until("select 1 from projections having min(position) > %s", position)
             assert await lag(read_side, "conversations") == (0, 0.0, 0)
         await read_side.append(goes_on(1, 3))
         await foreign(read_side)
@@ -66,7 +60,7 @@ async def test_lag_counts_our_events_and_an_idle_projector_has_none(double: Doub
         assert await lag(read_side, "conversations") == (5, 3600.0, 0)
 
         async with read_side.projecting():
-            await read_side.reached(position, timeout_s=30)
+            await read_side.reached(position)
             assert await lag(read_side, "display_messages") == (0, 0.0, 1)
             poisoned.broken = False
             assert await retry(read_side.database, read_side.store, poisoned.projection) == Retried(1, 0)

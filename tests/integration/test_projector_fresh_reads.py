@@ -16,7 +16,7 @@ from projections.rebuild.run import rebuild
 from projections.retrying import Retried, retry
 from tests.support.given import CONVERSATION, asked, started, stored
 from tests.support.poison import Poisoned
-from tests.support.read_side import ReadSide, open_read_side
+from tests.support.read_side import PATIENCE_S, ReadSide, open_read_side
 from tests.support.rebuilding import workshop
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ READS, REBUILDS = 60, 2
 
 async def newest(node: ReadSide, name: str, position: int) -> int:
     """Return the seq that a node shows of the conversation once its read model has reached the position."""
-    assert await node.positions.wait([name], position, 30)
+    assert await node.positions.wait([name], position, PATIENCE_S)
     async with node.database.connection() as connection:
         return int((await get_conversation(connection, ADA, CONVERSATION))["last_seq"])
 
@@ -53,8 +53,7 @@ async def test_r8_on_another_node_while_the_read_model_is_slow_and_swapped(datab
         async def disturb() -> None:
             for _ in range(REBUILDS):
                 await rebuild(workshop(writer), [CONVERSATIONS])
-                async with writer.database.connection() as connection, connection.transaction():
-                    await connection.execute("lock table conversations in exclusive mode")
+                async with writer.holding("lock table conversations in exclusive mode"):
                     await asyncio.sleep(0.3)  # so slow is the projector now
 
         async with writer.projecting():
@@ -73,7 +72,7 @@ async def test_r8_what_is_parked_is_known_to_every_node_that_has_seen_the_positi
     projections = [poisoned.projection]
 
     async def parked(node: ReadSide, position: int) -> list[UUID]:
-        assert await node.positions.wait(["conversations"], position, 30)
+        assert await node.positions.wait(["conversations"], position, PATIENCE_S)
         async with node.database.connection() as connection:
             return await parked_before(connection, ["conversations"], position, CONVERSATION)
 

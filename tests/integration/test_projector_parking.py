@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from domain.events import EVENT_TYPES
+from domain.wire import ALL_TYPES
 from projections.agenda import AGENDA
 from projections.catalog import PROJECTIONS
 from projections.conversations import CONVERSATIONS
 from projections.display_messages import DISPLAY_MESSAGES
 from projections.retrying import Retried, retry
-from projections.status import projection_statuses
-from tests.support.given import NOW
 from tests.support.poison import NOTES, REFUSED, Poisoned, conversation, goes_on
 from tests.support.projecting import fold_whole, interleaved
 from tests.support.read_side import ReadSide, open_read_side
@@ -40,12 +39,6 @@ async def check_rows(read_side: ReadSide, projections: Iterable[Projection], *, 
         }, projection.name
 
 
-async def statuses(read_side: ReadSide) -> dict[str, dict[str, Any]]:
-    async with read_side.database.connection() as connection:
-        found = await projection_statuses(connection, read_side.store, now=NOW)
-    return {one["name"]: one for one in found}
-
-
 async def test_r6_a_poison_event_parks_its_conversation_in_order_while_others_flow(
     database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -68,7 +61,7 @@ async def test_r6_a_poison_event_parks_its_conversation_in_order_while_others_fl
             await read_side.reached(await read_side.append([*goes_on(1, 2), *goes_on(2)]))
             assert [last_seq for _, _, _, last_seq, _ in await read_side.execute(HELD)] == [8, 6]
             await check_rows(read_side, [AGENDA], but=bad)
-            found = (await statuses(read_side))["agenda"]
+            found = (await read_side.statuses())["agenda"]
             assert (found["status"], found["parked"], found["lag_events"]) == ("running", 2, 0)
             assert found["error"].startswith("parked at a user_msg: ValueError: cannot take … … (poison.py:")
 
@@ -79,7 +72,7 @@ async def test_r6_a_poison_event_parks_its_conversation_in_order_while_others_fl
             await check_rows(read_side, projections)
             await read_side.reached(await read_side.append(goes_on(40)))
             await check_rows(read_side, projections)
-        assert (await statuses(read_side))["agenda"]["error"] is None
+        assert (await read_side.statuses())["agenda"]["error"] is None
     assert "secret" not in caplog.text
 
 
@@ -89,7 +82,7 @@ async def test_r6_rows_that_the_database_refuses_park_their_conversations(databa
     async with open_read_side(database_url, [CONVERSATIONS, NOTES]) as read_side:
         await read_side.append(log)
         async with read_side.projecting():
-            await read_side.reached(await read_side.store.head(), timeout_s=30)
+            await read_side.reached(await read_side.store.head())
             await check_rows(read_side, [CONVERSATIONS])
             await check_rows(read_side, [NOTES], but=bad)
             assert await read_side.execute(HELD) == [("notes", UUID(int=n), 3, 6, 4) for n in bad]
@@ -108,14 +101,11 @@ async def test_r6_a_database_that_refuses_to_work_parks_nothing(database_url: st
         async with read_side.projecting():
             position = await read_side.append(conversation(1))
             await read_side.reached(position, "conversations")
-            tried = "select status, error, position from projections where name = 'notes'"
-            while (found := await read_side.execute(tried))[0][0] != "failing":
-                pass
-            assert (found[0][1].partition(":")[0].partition(" ")[0], found[0][2]) == ("UndefinedTable", 0)
-            async with read_side.database.connection() as connection:
-                lead = (await statuses(read_side))["notes"]
-                assert (lead["lag_events"], lead["parked"]) == (6, 0)
-                await connection.execute("alter table away rename to notes")
+            await read_side.until("select 1 from projections where name = 'notes' and status = 'failing'")
+            found = (await read_side.statuses())["notes"]
+            assert found["error"].startswith("UndefinedTable (42P01)")
+            assert (found["position"], found["lag_events"], found["parked"]) == (0, 6, 0)
+            await read_side.execute("alter table away rename to notes")
             await read_side.reached(position)
         await check_rows(read_side, [CONVERSATIONS, NOTES])
         assert await read_side.execute(HELD) == []
@@ -128,7 +118,7 @@ async def test_r6_poison_that_goes_on_for_ever_holds_nobody_else_up(database_url
         for number in range(1, 25):
             await read_side.append(conversation(number, "poison" if number % 4 == 0 else "Hello"))
             await read_side.append(goes_on(number))
-        await read_side.reached(await read_side.store.head(), timeout_s=30)
+        await read_side.reached(await read_side.store.head())
         bad = range(4, 25, 4)
         assert [(one, seq, last) for _, one, seq, last, _ in await read_side.execute(HELD)] == [
             (UUID(int=n), 3, 7) for n in bad
@@ -192,14 +182,14 @@ async def test_l9_code_that_knows_a_type_folds_again_what_was_folded_without_it(
     async with open_read_side(database_url, PROJECTIONS) as read_side:
         with monkeypatch.context() as older:
             older.delitem(EVENT_TYPES, "user_msg")
+            older.delitem(ALL_TYPES, "user_msg")
             async with read_side.projecting():
                 await read_side.append(event for one in log[:3] for event in one)
                 await read_side.reached(await read_side.append(log[3][:1]))
-                found = await statuses(read_side)
+                found = await read_side.statuses()
                 assert {one["skipped_position"] for one in found.values()} == {2}
                 assert {one["parked"] for one in found.values()} == {0}
         async with read_side.projecting():
             await read_side.reached(await read_side.append(log[3][1:]))
-            while await read_side.execute("select 1 from parked union all select 1 from skipped"):
-                pass
+            await read_side.until("select 1 where not exists (table parked) and not exists (table skipped)")
             await check_rows(read_side, PROJECTIONS)

@@ -12,10 +12,9 @@ from projections.dropping import StillLed, drop
 from projections.projection import Projection
 from projections.rebuild import jobs
 from projections.rebuild.progress import rebuild_progress
-from projections.status import projection_statuses
 from projections.usage import USAGE
-from tests.support.given import NOW, asked, claimed, closed, history, said, started, stored
-from tests.support.read_side import ReadSide, open_read_side
+from tests.support.given import asked, claimed, closed, history, said, started, stored
+from tests.support.read_side import LOOK_EVERY_S, PATIENCE_S, ReadSide, open_read_side
 from tests.support.rebuilding import assert_no_trace
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from projections.projection import Rows
 
 TURN = [stored(event) for event in history(started(), asked(), claimed(), said(), closed())]
-PATIENCE_S = 60
 
 
 def fold(rows: Rows, events: Sequence[Event]) -> None:
@@ -44,8 +42,7 @@ async def read_side(database_url: str) -> AsyncIterator[ReadSide]:
 
 
 async def standing(read_side: ReadSide) -> dict[str, Any]:
-    async with read_side.database.connection() as connection:
-        [item] = await projection_statuses(connection, read_side.store, now=NOW)
+    [item] = (await read_side.statuses()).values()
     return item
 
 
@@ -54,8 +51,8 @@ async def test_a_projection_that_nobody_leads_says_that_it_waits(read_side: Read
         await read_side.reached(await read_side.append(TURN))
         assert (await standing(read_side))["status"] == "running"
     async with asyncio.timeout(PATIENCE_S):  # a lease that could not be handed back in time runs out
-        while (await standing(read_side))["status"] != "waiting":
-            pass
+        while (await standing(read_side))["status"] != "waiting":  # noqa: ASYNC110 - the time tells nobody of it
+            await asyncio.sleep(LOOK_EVERY_S)
 
 
 async def test_a_rebuild_that_nobody_makes_any_more_has_no_rate_but_what_is_done_stays(read_side: ReadSide) -> None:
@@ -87,9 +84,8 @@ async def test_columns_that_changed_under_the_same_version_are_named_as_what_is_
         pass
     async with open_read_side(database_url, [changed]) as read_side, read_side.projecting():
         await read_side.append(TURN)
-        async with asyncio.timeout(PATIENCE_S):
-            while not (error := (await standing(read_side))["error"]):
-                pass
+        await read_side.until("select 1 from projections where status = 'failing'")
+        error = (await standing(read_side))["error"]
     assert error == "UndefinedColumn (42703): when columns of a projection change, its version has to grow"
 
 
@@ -97,10 +93,11 @@ async def test_what_a_projection_that_is_gone_has_left_can_be_dropped_and_is_mad
     async with open_read_side(database_url, [NEWEST]) as read_side:
         async with read_side.projecting():
             await read_side.reached(await read_side.append(TURN))
-            async with read_side.database.connection() as connection:
-                with pytest.raises(StillLed, match="a running server"):
-                    await drop(connection, "newest")
         async with read_side.database.connection() as connection:
+            await connection.execute("update leases set until = clock_timestamp() + interval '1 hour'")
+            with pytest.raises(StillLed, match="a running server"):
+                await drop(connection, "newest")
+            await connection.execute("update leases set until = '-infinity'")
             await jobs.want(connection, [NEWEST])
             assert await drop(connection, "newest")
             assert not await drop(connection, "newest")

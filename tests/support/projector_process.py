@@ -1,4 +1,7 @@
-"""A projector in a process of its own: ``python -m tests.support.projector_process DSN LEASE_S LOOK_EVERY_S``."""
+"""A projector in a process of its own: ``python -m tests.support.projector_process DSN LEASE_S LOOK_EVERY_S``.
+
+It prints ``ready``, and then what it logs.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from projections.projector import Projector
 
 async def main(dsn: str, lease_s: float, look_every_s: float) -> None:
     async with PostgresEventStore(dsn) as store, Database(dsn) as database:
+        print("ready", flush=True)
         await Projector(
             store, database, Leases(database), PROJECTIONS, lease_s=lease_s, look_every_s=look_every_s
         ).run()
