@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import psycopg
 import pytest
 
+from api import readiness
 from api.http import build_app
 from api.resources import Resources
 from api.server import listening
@@ -22,6 +24,7 @@ from infra.database import Database
 from infra.keys import ApiKeys, KeyEntry
 from infra.leases import Leases
 from infra.postgres_event_store import PostgresEventStore
+from infra.postgres_event_store.store import PATIENCE_SECONDS
 from infra.receipts import PostgresReceipts
 from infra.settings import Settings
 from projections.catalog import PROJECTIONS
@@ -104,7 +107,7 @@ class Api:
     async def projected(self, position: int) -> None:
         """Wait until every read model has reached a position."""
         names = [projection.name for projection in PROJECTIONS]
-        assert await Positions(self.resources.database).wait(names, position, timeout_s=20)
+        assert await Positions(self.resources.database).wait(names, position, timeout_s=60)
 
     async def length_of(self, path: str, *, by: str = "ada") -> int:
         """Return how many events a conversation has."""
@@ -129,11 +132,15 @@ async def running(
     more: Sequence[Route] = (),
     projecting: bool = True,
     projections: tuple[Projection, ...] = PROJECTIONS,
+    patience: float = PATIENCE_SECONDS,
     **settings: Any,
 ) -> AsyncIterator[Api]:
-    """Open everything and serve, with `more` routes; without `projecting` the read models stay empty."""
+    """Open everything and serve, with `more` routes; without `projecting` the read models stay empty.
+
+    The log bears its outages for `patience` seconds; who waits for no outage leaves it the time that a server has.
+    """
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(PostgresEventStore(database_url, patience=2.0))
+        store = await stack.enter_async_context(PostgresEventStore(database_url, patience=patience))
         database = await stack.enter_async_context(Database(database_url))
         async with database.connection() as connection:
             await ensure_schema(connection, projections)
@@ -160,9 +167,24 @@ async def running(
 async def working(projector: Projector) -> AsyncIterator[None]:
     """Project while the block runs."""
     task = asyncio.create_task(projector.run())
-    yield
-    task.cancel()
-    await asyncio.wait({task})
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@asynccontextmanager
+async def out_of_reach(api: Api, postgres_server: str) -> AsyncIterator[None]:
+    """Let nobody connect to the server's database while the block runs."""
+    name = psycopg.conninfo.conninfo_to_dict(api.database_url)["dbname"]
+    async with await psycopg.AsyncConnection.connect(postgres_server, autocommit=True) as server:
+        await server.execute(f'alter database "{name}" with allow_connections false')
+        await server.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
+        try:
+            yield
+        finally:
+            await server.execute(f'alter database "{name}" with allow_connections true')
 
 
 def api_keys() -> ApiKeys:
@@ -171,6 +193,12 @@ def api_keys() -> ApiKeys:
         KeyEntry(key_sha256=hashlib.sha256(key.encode()).hexdigest(), tenant=tenant, user=user, roles=roles)
         for key, (tenant, user, roles) in KEYS.items()
     )
+
+
+@pytest.fixture
+def patient_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Health checks take nothing for away that is only slow."""
+    monkeypatch.setattr(readiness, "PATIENCE_S", 60.0)
 
 
 @pytest.fixture

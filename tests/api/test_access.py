@@ -6,6 +6,8 @@ import itertools
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pytest
+
 from api.http import ROUTES
 from tests.api.test_bad_input import name_of, valid_body
 
@@ -79,6 +81,7 @@ async def test_without_a_valid_key_every_closed_route_answers_the_same_401(api: 
         assert seen(answer) == reference, (name_of(route), authorization)
 
 
+@pytest.mark.usefixtures("patient_checks")
 async def test_open_routes_need_no_key(api: Api) -> None:
     await api.new_conversation(projected=True)
 

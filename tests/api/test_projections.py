@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pydantic import TypeAdapter
 
 from api.http import ROUTES
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tests.api.conftest import Answer
 
 
-async def fresh(api: Api, path: str, said: Answer, *, by: str = "ada", wait_ms: int = 20_000) -> Answer:
+async def fresh(api: Api, path: str, said: Answer, *, by: str = "ada", wait_ms: int = 30_000) -> Answer:
     """Ask for what is as new as a command's answer."""
     return await api("GET", path, by=by, params={"min_position": said.json["position"], "wait_ms": wait_ms})
 
@@ -28,6 +29,7 @@ async def standing(api: Api, name: str) -> dict[str, Any]:
     return next(item for item in items if item["name"] == name)
 
 
+@pytest.mark.usefixtures("patient_checks")
 async def test_r8_a_paused_read_model_shows_its_lag_and_claims_nothing_newer(api: Api) -> None:
     path = await api.new_conversation(projected=True)
     paused = await api("POST", "/v1/projections/display_messages/pause", by="admin")
@@ -52,6 +54,7 @@ async def test_r8_a_paused_read_model_shows_its_lag_and_claims_nothing_newer(api
     assert (again.status, again.json["status"]) == (200, "running")
 
 
+@pytest.mark.usefixtures("patient_checks")
 async def test_r6_what_is_parked_is_shown_refused_to_who_wants_it_fresh_and_retried(database_url: str) -> None:
     poisoned = Poisoned(DISPLAY_MESSAGES)
     projections = tuple(poisoned.projection if one is DISPLAY_MESSAGES else one for one in PROJECTIONS)

@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import psycopg
+import pytest
 from pydantic import TypeAdapter
 
 from api.http import ROUTES
 from domain.decisions import Inquiry, ProposedCall, Reply
 from domain.parts import text_part
-from tests.api.conftest import api_keys, running
+from tests.api.conftest import api_keys, out_of_reach, running
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -55,7 +55,7 @@ async def asks_before_it_emails(api: Api, *, by: str = "ada") -> tuple[str, str]
 
 async def test_r8_an_answer_is_as_new_as_asked_for(api: Api) -> None:
     created = await api("POST", "/v1/conversations", json={"message": {"content": "hello"}})
-    asked = {"min_position": created.json["position"], "wait_ms": 20_000}
+    asked = {"min_position": created.json["position"], "wait_ms": 30_000}
 
     for suffix in OF_A_CONVERSATION:
         found = await api("GET", created.headers["Location"] + suffix, params=asked)
@@ -86,7 +86,7 @@ async def test_r8_a_reader_who_waits_is_answered_when_the_read_model_is_there(ap
     next_position = await api.resources.event_store.head() + 1
 
     waiting = asyncio.create_task(
-        api("GET", f"{path}/messages", params={"min_position": next_position, "wait_ms": 20_000})
+        api("GET", f"{path}/messages", params={"min_position": next_position, "wait_ms": 30_000})
     )
     await api("POST", f"{path}/messages", json={"content": "hello"})
 
@@ -198,6 +198,7 @@ async def test_administrators_see_how_the_read_models_stand(api: Api) -> None:
     assert all((item["lag_events"], item["lag_seconds"]) == (0, 0) for item in found.json["items"])
 
 
+@pytest.mark.usefixtures("patient_checks")
 async def test_measurements_name_routes_by_their_templates_and_nobody(api: Api) -> None:
     path = await api.new_conversation(projected=True)
     await api("GET", f"{path}/s3cret")
@@ -215,14 +216,9 @@ async def test_measurements_name_routes_by_their_templates_and_nobody(api: Api) 
 
 async def test_a_server_without_its_database_lives_but_is_not_ready(api: Api, postgres_server: str) -> None:
     await api.new_conversation(projected=True)
-    name = psycopg.conninfo.conninfo_to_dict(api.database_url)["dbname"]
-    async with await psycopg.AsyncConnection.connect(postgres_server, autocommit=True) as server:
-        await server.execute(f'alter database "{name}" with allow_connections false')
-        await server.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
-
+    async with out_of_reach(api, postgres_server):
         alive, ready = await api("GET", "/healthz", by=None), await api("GET", "/readyz", by=None)
         metrics = await api("GET", "/metrics", by="admin")
-        await server.execute(f'alter database "{name}" with allow_connections true')
 
     assert (alive.status, ready.status) == (200, 503)
     assert ready.json["unready"] == dict.fromkeys(("log", "database", "projections"), "does not answer")

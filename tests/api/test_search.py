@@ -21,7 +21,7 @@ async def test_p1_r8_what_was_said_is_found_by_those_who_may_read_it(api: Api) -
         said = {"title": by, "message": {"content": f"About {word}, in autumn"}}
         position = (await api("POST", SEARCH, by=by, json=said)).json["position"]
 
-    newest = {"min_position": position, "wait_ms": 20_000}
+    newest = {"min_position": position, "wait_ms": 30_000}
     assert await found(api, q="autumn", **newest) == ["ada"]
     assert await found(api, q="pears", **newest) == []
     assert await found(api, q="Apples autumn") == ["ada"]

@@ -41,7 +41,7 @@ class Sleeper:
         """Wait until the server hangs up, and return what it had sent."""
         end = select.poll()
         end.register(self._socket, 0)  # errors and hang-ups are always told
-        assert await asyncio.to_thread(end.poll, 15_000), "nobody hung up"
+        assert await asyncio.to_thread(end.poll, 60_000), "nobody hung up"
         sent = b""
         try:
             while chunk := self._socket.recv(2**20):

@@ -51,6 +51,7 @@ async def test_c4_a_summary_is_taken_back_with_what_was_built_on_it_and_a_repeat
 
     assert (revoked.status, revoked.json["revoked"]) == (200, [8, 12])
     assert again.json == revoked.json
+    await api.projected(revoked.json["position"])
     shown = await api("GET", f"{path}/summaries?min_position={revoked.json['position']}")
     assert [(one["to_seq"], one["revoked"]) for one in shown.json["items"]] == [(4, False), (8, True), (12, True)]
     assert (await api("DELETE", f"{path}/summaries/12")).status == 404
