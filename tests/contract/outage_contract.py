@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from domain.event_store import Appended, EventStore, NewEvent, StoredEvent, StoreError
-from tests.contract.samples import PATIENCE, caught_up, events, seqs, some_stream, take
+from domain.event_store import Appended, EventStore, StoredEvent, StoreError
+from tests.contract.samples import PATIENCE, caught_up, events, insisted, seqs, some_stream, take
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
+    from domain.event_store import Batch
     from tests.contract.samples import OpenStore
 
 
@@ -43,7 +44,7 @@ class OutageContract:
 
     @pytest.fixture
     async def store(self, open_store: OpenStore) -> AsyncIterator[EventStore]:
-        async with open_store(patience=30) as store:
+        async with open_store() as store:
             yield store
 
     async def test_l4_an_append_whose_acknowledgement_is_lost_is_written_once(
@@ -106,37 +107,34 @@ class OutageContract:
     async def test_an_outage_is_borne_for_a_while_and_then_an_error_and_its_append_can_be_settled(
         self, open_store: OpenStore, faults: Faults
     ) -> None:
-        async with open_store(patience=1) as impatient, open_store(patience=30) as patient:
-            stream, other, appended = some_stream(), some_stream(), events(2)
-            first = await impatient.append(stream, events(1), 0)
-            async with aclosing(impatient.subscribe_stream(stream, 1)) as batches:
+        async with AsyncExitStack() as stack, open_store() as patient:
+            impatient = await insisted(lambda: stack.enter_async_context(open_store(patience=1)))
+            stream, other, first, appended = some_stream(), some_stream(), events(1), events(2)
+            receipt = await insisted(lambda: impatient.append(stream, first, 0))
+
+            async def subscribed() -> AsyncGenerator[Batch, None]:
+                batches = impatient.subscribe_stream(stream, 1)
                 await caught_up(batches)
-                await faults.stop()
-                waiting = asyncio.create_task(patient.append(other, events(1), 0))
-                try:
-                    attempts = (
-                        impatient.append(stream, appended, 1),
-                        impatient.read(stream),
-                        impatient.read_all(0, limit=1),
-                        impatient.head(),
-                        impatient.delete(other),
-                    )
-                    outcomes = await asyncio.gather(*attempts, return_exceptions=True)
-                    assert [type(error) for error in outcomes] == [StoreError] * 5
-                finally:
-                    await faults.start()
-                async with asyncio.timeout(PATIENCE):
-                    assert (await waiting).seq == 1
-                async with asyncio.timeout(PATIENCE):
-                    while not (receipt := await _settled(impatient, stream, appended)):
-                        pass
-                assert receipt.seq == 3
-                assert receipt.position > first.position
-                assert seqs(await take(batches, 2)) == [2, 3]
+                return batches
 
-
-async def _settled(store: EventStore, stream: str, appended: list[NewEvent]) -> Appended | None:
-    try:
-        return await store.append(stream, appended, 1)
-    except StoreError:
-        return None
+            batches = await stack.enter_async_context(aclosing(await insisted(subscribed)))
+            await faults.stop()
+            waiting = asyncio.create_task(patient.append(other, events(1), 0))
+            try:
+                attempts = (
+                    impatient.append(stream, appended, 1),
+                    impatient.read(stream),
+                    impatient.read_all(0, limit=1),
+                    impatient.head(),
+                    impatient.delete(other),
+                )
+                outcomes = await asyncio.gather(*attempts, return_exceptions=True)
+                assert [type(error) for error in outcomes] == [StoreError] * 5
+            finally:
+                await faults.start()
+            async with asyncio.timeout(PATIENCE):
+                assert (await waiting).seq == 1
+            settled = await insisted(lambda: impatient.append(stream, appended, 1))
+            assert settled.seq == 3
+            assert settled.position > receipt.position
+            assert seqs(await take(batches, 2)) == [2, 3]

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import uuid4
 
-from domain.event_store import NewEvent, StreamDeleted, StreamMoved
+from domain.event_store import NewEvent, StoreError, StreamDeleted, StreamMoved
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
 
     from domain.event_store import Appended, Batch, EventStore, StoredEvent
 
 
+T = TypeVar("T")
+
+PATIENCE = 120.0
+"""Seconds within which anything that a test waits for must have happened, and for which its stores bear an outage."""
+
+
 class OpenStore(Protocol):
     """Opens the store under test, which others may use as well; `patience` is how long it bears an outage."""
 
-    def __call__(self, *, patience: float = 15) -> AbstractAsyncContextManager[EventStore]: ...
-
-
-PATIENCE = 20.0
-"""Seconds within which anything that a test waits for must have happened."""
+    def __call__(self, *, patience: float = PATIENCE) -> AbstractAsyncContextManager[EventStore]: ...
 
 
 def event(text: str = "hello") -> NewEvent:
@@ -47,6 +50,14 @@ async def outcome(append: Awaitable[Appended]) -> Appended | Exception:
         return await append
     except (StreamMoved, StreamDeleted, ValueError) as refusal:
         return refusal
+
+
+async def insisted(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Repeat what an impatient store gives up on a slow machine."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with suppress(StoreError):
+                return await attempt()
 
 
 async def take(batches: AsyncGenerator[Batch, None], count: int) -> list[StoredEvent]:

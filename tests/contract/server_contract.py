@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.contract.event_store_contract import EventStoreContract
 from tests.contract.samples import PATIENCE, event, events, some_stream, take
+from tests.support.slack import SLACK_S
 
 if TYPE_CHECKING:
     from domain.event_store import EventStore
@@ -69,4 +70,4 @@ class ServerContract(EventStoreContract):
         finally:
             writer.kill()
             await writer.wait()
-        assert slowest < 2, "an append had to wait for the stopped process"
+        assert slowest < 2 + SLACK_S, "an append had to wait for the stopped process"

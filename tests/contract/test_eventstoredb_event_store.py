@@ -40,7 +40,7 @@ class TestOnTheDouble(ServerContract):
 
     @pytest.fixture
     def open_store(self, double: DoubleProcess) -> OpenStore:
-        return partial(EventStoreDBEventStore, double.uri)
+        return partial(EventStoreDBEventStore, double.uri, patience=PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ class TestOnARealServer(ServerContract):
 
     @pytest.fixture
     def open_store(self, server: str) -> OpenStore:
-        return partial(EventStoreDBEventStore, server, f"{RUN}-")
+        return partial(EventStoreDBEventStore, server, f"{RUN}-", patience=PATIENCE)
 
 
 class DoubleFaults:
@@ -92,7 +92,7 @@ class TestOutagesOfTheDouble(OutageContract):
 
     @pytest.fixture
     def open_store(self, double: DoubleProcess) -> OpenStore:
-        return partial(EventStoreDBEventStore, double.uri)
+        return partial(EventStoreDBEventStore, double.uri, patience=PATIENCE)
 
 
 async def test_l14_stores_with_another_prefix_do_not_see_each_other_and_their_positions_move_on(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 from uuid import uuid4
@@ -14,9 +14,10 @@ import pytest
 from domain.event_store import Appended, StoreError, StreamMoved
 from infra.database import DatabaseUnavailable
 from infra.migrations import migrate
-from infra.postgres_event_store import PostgresEventStore, connection
+from infra.postgres_event_store import PostgresEventStore, appender, connection
+from infra.postgres_event_store.subscriptions import HEAD
 from tests.contract.outage_contract import OutageContract
-from tests.contract.samples import caught_up, events, outcome, seqs, some_stream, take
+from tests.contract.samples import PATIENCE, caught_up, events, outcome, seqs, some_stream, take
 from tests.contract.server_contract import ServerContract
 from tests.support.postgres import own_postgres
 from tests.support.program import data_directory
@@ -25,6 +26,8 @@ from tests.support.slack import SLACK_S
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from psycopg.rows import TupleRow
 
     from infra.embedded_postgres import EmbeddedPostgres
     from tests.contract.samples import OpenStore
@@ -42,7 +45,7 @@ class TestPostgresEventStore(ServerContract):
 
     @pytest.fixture
     def open_store(self, database_url: str) -> OpenStore:
-        return partial(PostgresEventStore, database_url)
+        return partial(PostgresEventStore, database_url, patience=PATIENCE)
 
 
 class PostgresFaults:
@@ -63,15 +66,23 @@ class PostgresFaults:
 
     @asynccontextmanager
     async def losing_acknowledgements(self) -> AsyncIterator[None]:
-        async def drop_for_ever() -> NoReturn:
-            while True:
-                await self.drop_connections()
-                await asyncio.sleep(0.05)
+        async def drop_whoever_appends() -> NoReturn:
+            async with await psycopg.AsyncConnection.connect(self._server.dsn, autocommit=True) as connection:
+                seen: TupleRow | None = None
+                while True:  # between two drops something is appended, however long that takes
+                    head = await (await connection.execute(HEAD)).fetchone()
+                    if head != seen:
+                        seen = head
+                        await connection.execute(TERMINATE_OTHERS)
+                    await asyncio.sleep(0.01)
 
-        dropping = asyncio.create_task(drop_for_ever())
-        yield
-        dropping.cancel()
-        await asyncio.wait({dropping})
+        dropping = asyncio.create_task(drop_whoever_appends())
+        try:
+            yield
+        finally:
+            dropping.cancel()
+            with suppress(asyncio.CancelledError):
+                await dropping
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +99,12 @@ class TestPostgresOutages(OutageContract):
 
     @pytest.fixture
     def open_store(self, server: EmbeddedPostgres) -> OpenStore:
-        return partial(PostgresEventStore, server.dsn)
+        return partial(PostgresEventStore, server.dsn, patience=PATIENCE)
 
 
 @pytest.fixture
 async def store(database_url: str) -> AsyncIterator[PostgresEventStore]:
-    async with PostgresEventStore(database_url) as store:
+    async with PostgresEventStore(database_url, patience=PATIENCE) as store:
         yield store
 
 
@@ -148,14 +159,16 @@ async def test_a_lost_notification_delays_no_longer_than_the_safety_poll(
 async def test_an_outage_is_borne_for_a_while_and_then_an_error(
     database_url: str, admin: psycopg.AsyncConnection
 ) -> None:
-    async with PostgresEventStore(database_url, patience=1) as store:
+    async with PostgresEventStore(database_url, patience=PATIENCE) as store:
         stream, appended = some_stream(), events(2)
         await store.append(stream, events(1), 0)
         await admin.execute("select pg_advisory_lock(7261)")  # the log's lock
+        store._patience.seconds = 1
         both = await asyncio.gather(
             store.append(stream, appended, 1), store.append(some_stream(), events(1), 0), return_exceptions=True
         )
         assert [type(error) for error in both] == [StoreError, StoreError]
+        store._patience.seconds = PATIENCE
         await admin.execute("select pg_advisory_unlock(7261)")
         receipt = await store.append(stream, appended, 1)
         assert receipt.seq == 3
@@ -195,7 +208,10 @@ async def test_a_database_out_of_reach_or_without_a_log_is_an_error(empty_databa
                 await attempt
 
 
-async def test_closing_settles_what_was_asked_for_and_takes_no_more(database_url: str) -> None:
+async def test_closing_settles_what_was_asked_for_and_takes_no_more(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appender, "CLOSING_SECONDS", PATIENCE)
     streams = [some_stream() for _ in range(50)]
     async with PostgresEventStore(database_url) as store:
         appends = [asyncio.create_task(store.append(stream, events(1), 0)) for stream in streams]

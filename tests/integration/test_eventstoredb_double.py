@@ -13,6 +13,7 @@ import pytest
 from infra.eventstoredb.clients import (
     Client,
     ClientError,
+    DeadlineExceededError,
     MaximumAppendSizeExceededError,
     NewEvent,
     NotFoundError,
@@ -21,7 +22,8 @@ from infra.eventstoredb.clients import (
     StreamState,
     WrongCurrentVersionError,
 )
-from tests.support.eventstoredb import Double, Fault, Security
+from tests.contract.samples import PATIENCE
+from tests.support.eventstoredb import Double, Fault, Security, writes
 from tests.support.eventstoredb.fixtures import server
 from tests.support.eventstoredb.process import DoubleProcess
 
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["server"]
-
-PATIENCE = 20
 
 
 def events(count: int, event_type: str = "said") -> list[NewEvent]:
@@ -325,10 +325,13 @@ async def test_a_lost_acknowledgement_is_settled_by_the_same_ids(server: Double,
     assert server.calls["append"] == 2
 
 
-async def test_an_append_that_takes_too_long_may_be_written_all_the_same(server: Double, client: Client) -> None:
-    server.faults.add(Fault("append", "delay", seconds=0.4), 2)
-    with pytest.raises(ClientError):
-        await client.append_to_stream("s", current_version=StreamState.NO_STREAM, events=events(1), timeout=0.2)
+async def test_an_append_that_takes_too_long_may_be_written_all_the_same(
+    server: Double, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writes, "WRITE_TIMEOUT_S", 0.1)
+    server.faults.add(Fault("append", "delay", seconds=0.5))
+    with pytest.raises(DeadlineExceededError):
+        await append(client, "s", 1, StreamState.NO_STREAM)
     async with following(client.subscribe_to_stream("s")) as follower:
         await follower.until("event")
     assert await numbers(client, "s") == [0]

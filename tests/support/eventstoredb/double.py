@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.eventstoredb.faults import Fault
+    from tests.support.eventstoredb.log import Receipt
     from tests.support.eventstoredb.security import Security
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
+PATIENCE_S = 120
 MAX_REQUEST_BYTES = 16 * 1024 * 1024 - 10_000
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
@@ -51,7 +53,8 @@ def _lasting_port() -> int:
 class Double:
     """A single node on a port of 127.0.0.1: ``async with Double() as server: server.uri``.
 
-    `path` keeps the log beyond the process; without it, as long as the object. `calls` counts what was asked.
+    `path` keeps the log beyond the process; without it, as long as the object. `calls` counts what was asked, `delayed`
+    are the appends that a fault holds up, answered or not.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Double:
     ) -> None:
         self.log, self.faults, self.port = Log(path), Faults(), port or _lasting_port()
         self.calls: Counter[Call] = Counter()
+        self.delayed: set[asyncio.Task[Receipt]] = set()
         self._security, self._max_append = security, max_append
         self._server: grpc.aio.Server | None = None
 
@@ -108,13 +112,19 @@ class Double:
         self.log.restarted()
         await self.start()
 
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds, of what it counts, keeps or has yet to do wrong."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds():  # noqa: ASYNC110 - a double tells nobody
+                await asyncio.sleep(0.01)
+
     def drop_subscriptions(self, status: str = "UNAVAILABLE") -> None:
         """End all subscriptions that wait for more, with this gRPC status."""
         for waiting in tuple(self.log.waiting):
             waiting.drop(Refused(status, "injected: the subscription was dropped"))
 
     def _services(self) -> tuple[grpc.GenericRpcHandler, ...]:
-        writes = Writes(self.log, self.faults, self.port, self._max_append)
+        writes = Writes(self.log, self.faults, self.delayed, self.port, self._max_append)
         streams: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "BatchAppend": grpc.stream_stream_rpc_method_handler(
                 self._many(writes.batch_append, "append"),

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from infra.eventstoredb import EventStoreDBEventStore
+from infra.eventstoredb import EventStoreDBEventStore, clients, subscription
 from tests.support.eventstoredb.double import Double
 from tests.support.eventstoredb.process import DoubleProcess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+LONG = 1_000.0
+"""Seconds, more than any test waits."""
+
+patient = partial(EventStoreDBEventStore, patience=LONG)
 
 
 @pytest.fixture
@@ -22,9 +28,12 @@ async def server() -> AsyncIterator[Double]:
 
 
 @pytest.fixture
-async def store(server: Double) -> AsyncIterator[EventStoreDBEventStore]:
-    """The event store on it."""
-    async with EventStoreDBEventStore(server.uri) as opened:
+async def store(server: Double, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EventStoreDBEventStore]:
+    """The event store on it, which takes no server for dead or silent that is only slow."""
+    pinged_never = tuple(option for option in clients.CHANNEL_OPTIONS if "reconnect" in option[0])
+    monkeypatch.setattr(clients, "CHANNEL_OPTIONS", pinged_never)
+    monkeypatch.setattr(subscription, "SILENCE_SECONDS", LONG)
+    async with patient(server.uri) as opened:
         yield opened
 
 

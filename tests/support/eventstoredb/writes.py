@@ -36,9 +36,10 @@ MAX_APPEND_BYTES = 1024 * 1024
 class Writes:
     """Appends and deletions; `max_append` bounds one append, in bytes of its events."""
 
-    def __init__(self, log: Log, faults: Faults, port: int, max_append: int = MAX_APPEND_BYTES) -> None:
-        self._log, self._faults, self._port, self._max_append = log, faults, port, max_append
-        self._late: set[asyncio.Task[Receipt]] = set()
+    def __init__(
+        self, log: Log, faults: Faults, delayed: set[asyncio.Task[Receipt]], port: int, max_append: int
+    ) -> None:
+        self._log, self._faults, self._delayed, self._port, self._max_append = log, faults, delayed, port, max_append
 
     async def batch_append(
         self, requests: AsyncIterator[streams_pb2.BatchAppendReq], *, allowed: bool
@@ -139,8 +140,8 @@ class Writes:
             self._log.append(stream, expected, events)
             raise Refused(fault.status, "injected after the write")
         writing = asyncio.create_task(self._append_late(fault.seconds, stream, expected, events))
-        self._late.add(writing)
-        writing.add_done_callback(self._late.discard)
+        self._delayed.add(writing)
+        writing.add_done_callback(self._delayed.discard)
         return await asyncio.wait_for(asyncio.shield(writing), deadline)
 
     async def _append_late(self, seconds: float, stream: str, expected: int, events: list[Proposed]) -> Receipt:
