@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import signal
-import socket
-import subprocess
-import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
-from tests.support.program import ROOT, Program, data_directory, environment, run
+from tests.support.program import Program, data_directory, held_port, run
+from tests.support.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-AS_ITS_TERMINAL = """
-import os, sys
-os.login_tty(0)  # so that Ctrl-C is a signal
-os.execv(sys.executable, [sys.executable, "-m", "api", *sys.argv[1:]])
-"""
 
 
 @pytest.fixture(scope="module")
@@ -176,17 +164,15 @@ def test_a_server_with_keys_wants_one(database_url: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
 def test_w1_it_goes_on_when_its_server_comes_back(database_url: str, tmp_path: Path, ending: signal.Signals) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
     given: dict[str, Any] = {"database_url": database_url, "data_dir": tmp_path}
-    with Program("serve", "--port", port, **given) as server:
+    with held_port() as port, Program("serve", "--port", str(port), **given) as server:
         url = server.url()
         with Program("chat", "--url", url) as chat:
             chat.type("email ada@example.org: hi")
             chat.wait_for("  ? The agent wants to run")
             server.stop(ending)
             chat.wait_for("(the connection is lost, trying again)")
-            with Program("serve", "--port", port, **given) as another:
+            with Program("serve", "--port", str(port), **given) as another:
                 another.url()
                 chat.type("a")
                 chat.wait_for("agent: About the email")
@@ -197,63 +183,21 @@ def test_w1_it_goes_on_when_its_server_comes_back(database_url: str, tmp_path: P
 
 
 def test_on_a_terminal_an_approval_is_asked_for_and_ctrl_c_leaves(url: str) -> None:
-    with _on_terminal("chat", "--url", url) as terminal:
-        terminal.expect("> ")
+    with on_terminal("chat", "--url", url) as terminal:
+        terminal.wait_until(lambda lines: lines[-1:] == [">"])
         terminal.type("email ada@example.org: hi\r")
-        terminal.expect("send_email: approve, edit or reject? ")
+        terminal.wait_for("send_email: approve, edit or reject?")
         terminal.type("e\r")
-        terminal.expect('arguments as JSON: {"to": "ada@example.org", "body": "hi"}')
+        terminal.wait_for('arguments as JSON: {"to": "ada@example.org", "body": "hi"}')
         terminal.type('\b\b!"}\r')
-        terminal.expect("edited by local")
-        terminal.expect("agent: ")
-        terminal.expect("> ")
+        terminal.wait_for("edited by local", "agent: About the email")
+        terminal.wait_until(lambda lines: lines[-1] == ">")
         terminal.type("\x03")
         assert terminal.ended() == 0
 
-    assert '(to="ada@example.org", body="hi!")' in terminal.screen
-    assert "you: " not in terminal.screen, "what was typed is there already"
-
-
-class _Terminal:
-    """The other side of a pseudo-terminal."""
-
-    def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
-        self._descriptor, self._process = descriptor, process
-        self._seen = 0
-        self.screen = ""
-
-    def type(self, keys: str) -> None:
-        os.write(self._descriptor, keys.encode())
-
-    def expect(self, text: str) -> None:
-        """Read on until the text has come, after what was expected before."""
-        while (found := self.screen.find(text, self._seen)) < 0:
-            more = os.read(self._descriptor, 4096).decode()
-            self.screen += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", more)
-        self._seen = found + len(text)
-
-    def ended(self) -> int:
-        return self._process.wait(30)
-
-
-@contextmanager
-def _on_terminal(*arguments: str) -> Iterator[_Terminal]:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", AS_ITS_TERMINAL, *arguments],
-        cwd=ROOT,
-        env=environment() | {"TERM": "xterm", "COLUMNS": "200"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    try:
-        yield _Terminal(ours, process)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
-        os.close(theirs)
+    shown = "\n".join(terminal.lines)
+    assert '(to="ada@example.org", body="hi!")' in shown
+    assert "you: " not in shown, "what was typed is there already"
 
 
 def _without_times(text: str) -> list[str]:

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
-import select
-import struct
-import subprocess
-import sys
-import termios
-import time
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-import pyte
 import pytest
 
-from tests.support.program import PATIENCE_S, ROOT, Program, data_directory, environment, run
+from tests.support.program import PATIENCE_S, Program, data_directory, run
+from tests.support.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-ROWS, COLUMNS = 40, 140
 
 
 def fetched(url: str) -> Any:
@@ -101,53 +89,9 @@ def test_what_is_no_conversation_is_said_in_a_line(exported: tuple[Path, str], t
 
 def test_on_a_terminal_one_steps_through_it(exported: tuple[Path, str]) -> None:
     file, _ = exported
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    stepper = subprocess.Popen(
-        [sys.executable, "-m", "api", "replay", str(file)],
-        cwd=ROOT,
-        env=environment() | {"TERM": "xterm-256color", "NO_COLOR": "1", "LINES": str(ROWS), "COLUMNS": str(COLUMNS)},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
-    try:
-        os.close(theirs)
-        screen = Screen(ours)
-        screen.wait_for("event 1 of 5", "local/local", "quit")
-        os.write(ours, b"j")
-        screen.wait_for("event 2 of 5", "start_turn", "hello there")
-        os.write(ours, b"q")
-        while screen.read():
-            pass
-        assert stepper.wait(PATIENCE_S) == 0
-    finally:
-        stepper.kill()
-        stepper.wait()
-        os.close(ours)
-
-
-class Screen:
-    """What a terminal shows, whatever was drawn when and where."""
-
-    def __init__(self, terminal: int) -> None:
-        self._terminal = terminal
-        self._screen = pyte.Screen(COLUMNS, ROWS)
-        self._stream = pyte.ByteStream(self._screen)
-
-    def wait_for(self, *texts: str) -> None:
-        """Wait until it shows all of these texts."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not all(text in (shown := "\n".join(self._screen.display)) for text in texts):
-            assert select.select([self._terminal], [], [], max(0.0, deadline - time.monotonic()))[0], shown
-            assert self.read(), shown
-
-    def read(self) -> bool:
-        """Take in what is drawn next; False when the program has ended."""
-        try:
-            drawn = os.read(self._terminal, 65_536)
-        except OSError:  # how a terminal says on Linux that nobody writes to it any more
-            return False
-        self._stream.feed(drawn)
-        return bool(drawn)
+    with on_terminal("replay", str(file)) as terminal:
+        terminal.wait_for("event 1 of 5", "local/local", "quit")
+        terminal.type("j")
+        terminal.wait_for("event 2 of 5", "start_turn", "hello there")
+        terminal.type("q")
+        assert terminal.ended() == 0

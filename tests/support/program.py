@@ -7,12 +7,13 @@ import os
 import queue
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -91,10 +92,11 @@ class Program:
         return self._process.pid
 
     def type(self, text: str) -> None:
-        """Write a line to its standard input."""
+        """Write a line to its standard input; one that has ended reads nothing."""
         assert self._process.stdin is not None
-        self._process.stdin.write(text + "\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(text + "\n")
+            self._process.stdin.flush()
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal."""
@@ -108,8 +110,7 @@ class Program:
     def end(self) -> Ended:
         """End its input and wait for its end."""
         began = time.monotonic()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._close_input()
         exit_code = self._process.wait(PATIENCE_S)
         took = time.monotonic() - began
         self._reader.join()
@@ -127,12 +128,18 @@ class Program:
             self._unread.put(self._printed[-1])
         self._unread.put(None)
 
+    def _close_input(self) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended, and has not read all that was typed
+            self._process.stdin.close()
+
     def _finish(self) -> None:
+        self._close_input()
         self._process.wait(PATIENCE_S)
         self._reader.join()
-        for file in (self._process.stdin, self._process.stdout, self._stderr):
-            if file is not None and not file.closed:
-                file.close()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._stderr.close()
 
 
 @dataclass(frozen=True)
@@ -173,6 +180,18 @@ def environment(**settings: object) -> dict[str, str]:
     """Return this process's environment with these settings and no others."""
     given = {f"REJOINDER_{name.upper()}": str(value) for name, value in settings.items()}
     return {name: value for name, value in os.environ.items() if not name.startswith("REJOINDER_")} | given
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """Lend a port on which programs may listen, one after the other; between them nobody else gets it."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        _, port = holder.getsockname()
+        if sys.platform != "linux":  # there one that is bound, though nobody listens, keeps everybody out
+            holder.close()
+        yield port
 
 
 @contextmanager
