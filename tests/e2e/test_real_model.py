@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import pytest
 
 from commands.agent.model import Delta, ModelRequest
@@ -17,7 +18,7 @@ from tests.support.long_conversations import compacted, summaries
 from tests.support.model_server import ModelServer
 from tests.support.model_streams import failure_of, reply_of
 from tests.support.real_model import MODEL
-from tests.support.system import of_type, system_over
+from tests.support.system import PATIENCE_S, of_type, system_over
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -74,14 +75,24 @@ async def test_a_real_model_calls_a_tool_and_speaks_of_its_result(real_model: Li
 
 
 async def test_a_real_model_that_nobody_listens_to_any_more_stops_and_answers_the_next(
-    real_model: LiteLLMModel,
+    real_model: LiteLLMModel, real_model_server: str
 ) -> None:
     long = ModelRequest(MODEL, [{"role": "user", "content": "Count to a million."}], params={"max_tokens": 3_000})
     async with aclosing(real_model.stream(long)) as stream:
         assert isinstance(await anext(stream), Delta)
 
-    async with asyncio.timeout(20):  # 3,000 tokens would take longer, and it has one slot
-        await reply_of(real_model, ModelRequest(MODEL, [ASKED], params={"max_tokens": 5}))
+    async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as session:
+        while (slot := await only_slot(session, real_model_server))["is_processing"]:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.05)
+    assert slot["next_token"][0]["has_next_token"], "it did not come to its end"
+    await reply_of(real_model, ModelRequest(MODEL, [ASKED], params={"max_tokens": 5}))
+
+
+async def only_slot(session: aiohttp.ClientSession, server: str) -> dict[str, Any]:
+    """Return what the server says of the one reply that it writes at a time."""
+    async with session.get(server.removesuffix("/v1") + "/slots") as response:
+        [slot] = await response.json()
+        return dict(slot)
 
 
 async def test_a_real_model_refuses_what_is_longer_than_its_window(real_model: LiteLLMModel) -> None:
@@ -97,21 +108,23 @@ async def test_a_whole_conversation_with_a_real_model_streams_runs_a_tool_and_is
     server = ModelServer(url=real_model_server)
     async with system_over(database_url, server, model=MODEL) as system:
         conversation = await system.start(model_params=EXACT | {"max_tokens": 1_000}, tools=[])
-        said = await conversation.say("Tell me about the sea in two sentences.")
-        deltas = ""
-        async with system.session.get(f"{system.url}{conversation.path}/stream?after={said['seq']}") as stream:
+        live = ""
+        async with system.session.get(f"{system.url}{conversation.path}/stream") as stream:
+            await conversation.say("Tell me about the sea in two sentences.")
             name = b""
             async for line in stream.content:
                 if line.startswith(b"event: "):
                     name = line[7:].strip()
-                elif line.startswith(b"data: ") and name == b"delta":
-                    deltas += json.loads(line[6:])["text"]
+                elif line.startswith(b"data: ") and name in (b"partial", b"delta"):
+                    said = json.loads(line[6:])
+                    if said["kind"] == "text":
+                        live = said["text"] if name == b"partial" else live + said["text"]
                 if name == b"turn_ended":
                     break
         events = await conversation.turn_ends()
         (reply,) = of_type(events, "assistant_msg")
-        assert len(deltas) > 20
-        assert reply["content"][0]["text"].startswith(deltas[:20])
+        assert len(live) > 20
+        assert reply["content"][0]["text"].startswith(live[:20])
         assert reply["usage"]["output_tokens"] > 5
 
         weather = await system.start(model_params=EXACT, tools=["get_weather"], max_steps=2)
@@ -120,8 +133,7 @@ async def test_a_whole_conversation_with_a_real_model_streams_runs_a_tool_and_is
         ids = [one["tool_call_id"] for one in of_type(events, "tool_call")]
         assert [run["args"] for run in agent_tools.runs][:1] == [{"city": "Paris"}]
         assert [result["tool_call_id"] for result in of_type(events, "tool_result")] == ids
-        shown = await system.get(f"{weather.path}/messages?min_position={events[-1]['position']}")
-        kinds = [row["content_type"] for row in shown["items"]]
+        kinds = [row["content_type"] for row in (await weather.shown("messages"))["items"]]
         assert kinds[0] == "text"
         assert "tool_call" in kinds
         assert "tool_result" in kinds
@@ -156,8 +168,8 @@ async def test_a_real_model_summarises_a_long_conversation_and_goes_on_with_the_
         assert of_type(events, "turn_ended")[-1]["outcome"] == "completed"
         reply = of_type(events, "assistant_msg")[-1]
         assert reply["usage"]["input_tokens"] < 600, "it read the summary instead of what it stands for"
-        items = (await system.get(f"{conversation.path}/usage?min_position={events[-1]['position']}"))["items"]
-        assert {item["purpose"] for item in items} == {"turn", "compaction"}
+        used = (await conversation.shown("usage"))["items"]
+        assert {item["purpose"] for item in used} == {"turn", "compaction"}
         print(
             f"{len(made)} summaries, the last of {len(made[-1]['content'])} characters: {made[-1]['content'][:200]!r}"
         )
