@@ -32,32 +32,35 @@ from api.cli.failures import WRONG_USAGE, explain
 from api.cli.job import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 logger = logging.getLogger(__name__)
 
 INTERRUPTED = 130
 
+COMMANDS: dict[str, Callable[..., Job | None]] = {
+    "serve": serve.serve,
+    "chat": chat.chat,
+    "events": events.events,
+    "replay": replay.replay,
+    "diff": replay.diff,
+    "trace": trace.trace,
+    "what-if": what_if.what_if,
+    "projections": projections.projections,
+    "rebuild": rebuild.rebuild,
+    "verify": verify.verify,
+    "pause": pausing.pause,
+    "resume": pausing.resume,
+    "retry": retry.retry,
+    "export": export.export,
+    "import": import_.import_file,
+    "config": config.config,
+}
+
 app = typer.Typer(name="rejoinder", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-for command in (
-    serve.serve,
-    chat.chat,
-    events.events,
-    replay.replay,
-    replay.diff,
-    trace.trace,
-    what_if.what_if,
-    projections.projections,
-    pausing.pause,
-    pausing.resume,
-    retry.retry,
-    rebuild.rebuild,
-    verify.verify,
-    export.export,
-    config.config,
-):
-    app.command()(command)
-app.command("import")(import_.import_file)
+for name, command in COMMANDS.items():
+    paragraphs = (command.__doc__ or "").split("\n\n")  # a line each: the terminal's width says where they break
+    app.command(name, help="\n\n".join(" ".join(text.split()) for text in paragraphs))(command)
 app.add_typer(keys.commands, name="keys")
 
 

@@ -21,7 +21,10 @@ EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that are listened on but cannot be called, and the one to call."""
 
 Conversation = Annotated[
-    UUID | None, typer.Argument(help="The conversation to go on with; without it a new one.", show_default=False)
+    UUID | None,
+    typer.Argument(
+        metavar="CONVERSATION", help="The conversation to go on with; without it a new one.", show_default=False
+    ),
 ]
 Url = Annotated[
     str | None, typer.Option(help="The server, else http://REJOINDER_HOST:REJOINDER_PORT.", show_default=False)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 PAGE = 500
 
-Conversation = Annotated[UUID, typer.Argument(help="The conversation's id.", show_default=False)]
+Conversation = Annotated[
+    UUID, typer.Argument(metavar="CONVERSATION", help="The conversation's id.", show_default=False)
+]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as events come, until Ctrl-C.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One event a line, as the log holds it.")]
 

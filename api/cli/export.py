@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 Conversations = Annotated[
-    list[UUID] | None, typer.Argument(metavar="[CONVERSATION…]", help="Conversations; all, if none is named.")
+    list[UUID] | None, typer.Argument(metavar="CONVERSATION", help="Conversations; all, if none is named.")
 ]
 
 

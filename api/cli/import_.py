@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 File = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="What `export` wrote.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="FILE", exists=True, dir_okay=False, readable=True, help="What `export` wrote.", show_default=False
+    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Take in open work too: workers go on with it at once.")]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from projections.projection import Projection
 
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False, help="As `projections` has it.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False, help="As `projections` lists them.")]
 
 
 def named(projections: Sequence[Projection], names: Sequence[str]) -> list[Projection]:

@@ -30,7 +30,7 @@ LONGEST_END_S = 5.0
 NICENESS = 10
 """Who serves goes first, unless a rebuild is to be fast."""
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Read models, as `projections` lists them.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Read models, as `projections` lists them.")]
 All = Annotated[bool, typer.Option("--all", help="All of them, in one pass over the log.")]
 Fast = Annotated[bool, typer.Option("--fast", help="Use all processors, not only one.")]
 Attached = Annotated[bool, typer.Option("--attached", hidden=True)]

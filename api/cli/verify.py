@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
     from projections.verify import Verdict
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME…]", help="Read models; all, if none is named.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Read models; all, if none is named.")]
 
 File = Annotated[
     Path | None,
