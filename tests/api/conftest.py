@@ -158,7 +158,7 @@ async def running(
             toolset=Toolset([send_email]),
             projections=projections,
         )
-        url = await stack.enter_async_context(listening(build_app(resources, more), "127.0.0.1", 0, drain_s=1.0))
+        url = await stack.enter_async_context(listening(build_app(resources, more), "127.0.0.1", 0))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         yield Api(url, resources, session, database_url)
 

@@ -94,6 +94,7 @@ async def node(dsn: str, **how: float) -> AsyncIterator[Node]:
         live = await stack.enter_async_context(PostgresLiveTurns(database))
         feed = await stack.enter_async_context(LiveFeed(database))
         conversations = Conversations(store, clock, _NoWorkers(), _NoWorkers())
+        how = {"keep_alive_s": PATIENCE_S * 5} | how  # or who is slow sees comments among the events
         hub = StreamHub(store, conversations, feed, PostgresOwnedConversations(database), **how)
         resources = Resources(Settings(), _keys(), store, database, conversations, live, Toolset([]))
         app = build_app(resources, hub.routes())
@@ -101,7 +102,7 @@ async def node(dsn: str, **how: float) -> AsyncIterator[Node]:
         session = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), read_bufsize=2**22)
         )
-        url = await stack.enter_async_context(listening(app, "127.0.0.1", 0, drain_s=1.0))
+        url = await stack.enter_async_context(listening(app, "127.0.0.1", 0, drain_s=PATIENCE_S))
         yield Node(url, store, live, session)
 
 
@@ -109,7 +110,7 @@ async def project(dsn: str) -> None:
     """Bring the read model `conversations` up to the log's head, once."""
     async with PostgresEventStore(dsn) as store, Database(dsn, max_connections=4) as database:
         projector = asyncio.create_task(Projector(store, database, Leases(database), [CONVERSATIONS]).run())
-        assert await Positions(database).wait(["conversations"], await store.head(), 10)
+        assert await Positions(database).wait(["conversations"], await store.head(), PATIENCE_S)
         projector.cancel()
         await asyncio.gather(projector, return_exceptions=True)
 
