@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from api.rebuilding import make_workshop
 from domain.wire import conversation_of
 from infra.database import Database
+from infra.leases import Leases
 from projections.agenda import AGENDA
 from projections.catalog import PROJECTIONS
 from projections.conversations import CONVERSATIONS
@@ -23,7 +27,7 @@ from tests.support.given import asked, claimed, closed, history, said, started, 
 from tests.support.long_form import LONG
 from tests.support.projecting import interleaved
 from tests.support.random_log import random_log, with_summaries
-from tests.support.read_side import ReadSide, open_read_side
+from tests.support.read_side import LOOK_EVERY_S, PATIENCE_S, ReadSide, open_read_side
 from tests.support.rebuilding import (
     assert_as_folded,
     assert_no_trace,
@@ -36,11 +40,14 @@ from tests.support.rebuilding import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from psycopg import AsyncConnection
+
     from domain.event_store import StoredEvent
     from projections.event import Event
     from projections.projection import Rows
 
 GENERATIONS = "select distinct generation from projections"
+BLOCKED = "select 1 from pg_locks where relation = %s::regclass and not granted"
 
 
 @pytest.fixture
@@ -54,18 +61,27 @@ def some_log(seed: int, conversations: int = 12) -> list[StoredEvent]:
     return interleaved([with_summaries(random_log(chance), chance) for _ in range(conversations)], chance)
 
 
+class Impatient(Database):
+    """Lends for half a second, where nobody asks for longer."""
+
+    @asynccontextmanager
+    async def connection(self, longest_s: float = 0.5) -> AsyncIterator[AsyncConnection]:
+        async with super().connection(longest_s) as connection:
+            yield connection
+
+
 async def test_r4_a_rebuild_may_take_longer_than_any_other_work_with_the_database(
-    read_side: ReadSide, monkeypatch: pytest.MonkeyPatch
+    read_side: ReadSide, database_url: str
 ) -> None:
-    monkeypatch.setattr(Database.connection.__wrapped__, "__defaults__", (0.5,))  # type: ignore[attr-defined]  # kept by the decorator
     await read_side.append(some_log(3, 2))
     async with read_side.projecting():
         await read_side.reached(await read_side.store.head())
-    async with await read_side.database.connect() as other:
-        async with other.transaction():
-            await other.execute("lock table rebuilds in access exclusive mode")
-            rebuilding = asyncio.create_task(rebuild(workshop(read_side), PROJECTIONS))
-            await other.execute("select pg_sleep(2)")
+    async with Impatient(database_url) as impatient:
+        work = replace(make_workshop(impatient, read_side.store), leases=Leases(read_side.database))
+        async with read_side.holding("lock table rebuilds in access exclusive mode"):
+            rebuilding = asyncio.create_task(rebuild(work, PROJECTIONS))
+            await read_side.until(BLOCKED, "rebuilds")
+            await asyncio.sleep(2)
         await rebuilding
     await assert_as_folded(read_side)
 
@@ -78,10 +94,10 @@ async def test_r4_a_rebuild_while_events_come_in_makes_what_live_projection_make
     log = some_log(1, 3_000 if LONG else 12)
     half = len(log) // 2
     async with read_side.projecting():
-        await read_side.reached(await read_side.append(log[:half]), timeout_s=600 if LONG else 30)
+        await read_side.reached(await read_side.append(log[:half]), timeout_s=PATIENCE_S * (5 if LONG else 1))
         appending = asyncio.create_task(read_side.append(log[half:]))
         await rebuild(workshop(read_side), PROJECTIONS)
-        await read_side.reached(await appending, timeout_s=600 if LONG else 30)
+        await read_side.reached(await appending, timeout_s=PATIENCE_S * (5 if LONG else 1))
         assert await read_side.execute(GENERATIONS) == [(2,)]
         assert await differences(read_side) == []
         await assert_as_folded(read_side)
@@ -144,32 +160,41 @@ async def test_r5_of_two_rebuilds_the_second_is_refused(read_side: ReadSide) -> 
         await rebuild(workshop(read_side), PROJECTIONS)
 
 
-async def test_r5_what_waits_for_a_reader_of_a_table_gives_way_to_others_and_goes_on(read_side: ReadSide) -> None:
+async def test_r5_what_waits_for_a_reader_of_a_table_gives_way_to_others_and_goes_on(
+    read_side: ReadSide, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "projections.rebuild.run")
     async with read_side.projecting():
         await read_side.reached(await read_side.append(some_log(3, 3)))
-        async with read_side.database.connection() as connection:
-            async with connection.transaction():
-                await connection.execute("select conversation_id from conversations")
-                rebuilding = asyncio.create_task(rebuild(workshop(read_side), [CONVERSATIONS]))
-                await asyncio.wait({rebuilding}, timeout=1)
-                async with asyncio.timeout(10):
-                    await read_side.rows(CONVERSATIONS)
-                assert not rebuilding.done()
-            await rebuilding
+        async with read_side.holding("select conversation_id from conversations"):
+            rebuilding = asyncio.create_task(rebuild(workshop(read_side), [CONVERSATIONS]))
+            async with asyncio.timeout(PATIENCE_S):
+                while "somebody reads a table for long" not in caplog.text:  # noqa: ASYNC110 - a log cannot be waited for
+                    await asyncio.sleep(LOOK_EVERY_S)
+                await read_side.rows(CONVERSATIONS)
+            assert not rebuilding.done()
+        await rebuilding
         await assert_as_folded(read_side)
 
 
 async def test_r5_a_rebuild_that_is_cancelled_leaves_no_trace(
     read_side: ReadSide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folded, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def fold_slice(*given: Any) -> None:
+        await slices.fold_slice(*given)
+        folded.set()
+        await goes_on.wait()
+
     monkeypatch.setattr(run, "SLICE_EVENTS", 20)
+    monkeypatch.setattr(run, "fold_slice", fold_slice)
     await read_side.append(some_log(4))
-    work = workshop(read_side)
-    rebuilding = asyncio.create_task(rebuild(work, PROJECTIONS))
-    while not await read_side.execute("select 1 from rebuild_slices where done"):
-        assert not rebuilding.done()
+    rebuilding = asyncio.create_task(rebuild(workshop(read_side), PROJECTIONS))
+    await folded.wait()
     async with read_side.database.connection() as connection:
         assert await cancel(connection, "usage")
+    goes_on.set()
     with pytest.raises(RebuildLost):
         await rebuilding
     await assert_no_trace(read_side)
