@@ -46,7 +46,7 @@ def read_header(path: Path) -> Header:
 
 
 def read_total(path: Path) -> int:
-    """Return how many events the last line counts; raises `ExportError` for a file that is cut off, `OSError`."""
+    """Return how many events the last line counts; raises `ExportError` for one that is none or cut off, `OSError`."""
     with path.open("rb") as file:
         if not file.seekable():
             raise OSError(f"{path} is read more than once: save it to a file and name that")
@@ -59,7 +59,8 @@ def read_total(path: Path) -> int:
         if isinstance(end, End):
             return end.events
         file.seek(0)
-        raise ExportError(sum(1 for _ in file), CUT_OFF)
+        _header(file.readline(MOST_BYTES))
+        raise ExportError(1 + sum(1 for _ in file), CUT_OFF)
 
 
 def read_events(path: Path) -> Iterator[StoredEvent]:
@@ -145,6 +146,8 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _header(line: bytes) -> Header:
+    if not line:
+        raise ExportError(1, "the file is empty")
     try:
         if isinstance(header := parse(line), Header):
             return header

@@ -40,8 +40,24 @@ def test_a_file_that_was_cut_off_anywhere_is_noticed(tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(ExportError, match=r"^line \d+: "):
             list(read_events(path))
-        with pytest.raises(ExportError, match="cut off"):
+        with pytest.raises(ExportError, match="cut off" if b"\n" in whole[:size] else "^line 1: "):
             read_total(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "line 1: the file is empty"),
+        (b'{"a":1}\n{"b":2}\n', "line 1: it is no line of an exported file"),
+        (b"\x7fELF", "line 1: it is not JSON in UTF-8"),
+    ],
+)
+def test_a_file_that_was_never_exported_is_not_called_cut_off(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(content)
+    for read in (read_total, lambda path: list(read_events(path))):
+        with pytest.raises(ExportError, match=f"^{said}$"):
+            read(path)
 
 
 def test_a_text_that_was_changed_is_noticed_unless_the_hash_was_taken_out(tmp_path: Path) -> None:
