@@ -81,7 +81,7 @@ def _check(conversation: Conversation) -> None:
     if conversation.ended:
         raise ConversationEnded("the conversation was ended; its model is not asked any more")
     if conversation.copying:
-        raise ConversationIncomplete("the conversation is a fork that is still being copied; try again")
+        raise ConversationIncomplete
     if budget_of(conversation.settings, None).strategy == "none":
         raise NothingToCompact("the conversation's setting compaction.strategy is none; change it first")
     ended = conversation.turns - (conversation.turn is not None)

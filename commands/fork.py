@@ -80,7 +80,7 @@ async def _is_whole(conversations: Conversations, fork_id: UUID, context: Comman
 async def _cut(conversations: Conversations, source_id: UUID, body: Fork) -> Cut:
     source = (await conversations.load(source_id)).conversation
     if source.copying:
-        raise ConversationIncomplete("the conversation is a fork that is still being copied; try again")
+        raise ConversationIncomplete
     if body.at_seq is not None and body.before_message is None:
         if body.at_seq > source.version:
             raise InvalidInput("at_seq", f"the conversation has {source.version} events")

@@ -207,7 +207,7 @@ class Conversation(TurnDecisions):
         if self.ended:
             raise ConversationEnded("the conversation was ended; start a new one")
         if self.copying:
-            raise ConversationIncomplete("the conversation is a fork that is still being copied; try again")
+            raise ConversationIncomplete
 
     def _stop(self, reason: str | None, *, now: datetime, actor: Actor, partial_text: str | None) -> None:
         if self.turn is None:

@@ -24,7 +24,13 @@ class ConversationEnded(DomainError):
 
 
 class ConversationIncomplete(DomainError):
-    """The conversation is a fork whose copy is not whole yet; try again shortly."""
+    """The conversation is a fork whose copy is not whole yet, or was broken off."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the conversation is a fork whose copy is not whole: try again; "
+            "if it was broken off, send the fork again under the same Idempotency-Key"
+        )
 
 
 class CutsTurn(DomainError):
