@@ -53,11 +53,12 @@ async def test_w2_connecting_mid_stream_gives_the_text_so_far_once_then_only_lat
 
     extras = late.seen[1:]
     assert late.seen[0]["event"] == "caught_up"
-    assert [(e["event"], e["data"]["kind"], e["data"]["text"]) for e in extras if e["data"]["text"]] == [
-        ("partial", "thinking", "hm"),
-        ("partial", "text", "once upon "),
-        ("delta", "text", "a time"),
+    assert [(e["data"]["kind"], e["data"]["text"]) for e in extras if e["data"]["text"]] == [
+        ("thinking", "hm"),
+        ("text", "once upon "),
+        ("text", "a time"),
     ]
+    assert extras[-1]["event"] == "delta"
     assert extras[-1]["data"]["index"] == extras[-2]["data"]["index"] + 1
 
 
