@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TOMORROW = Path(__file__).parents[1] / "support" / "tomorrow"
 OLD, NEW = CONVERSATIONS.version, CONVERSATIONS.version + 1
 STORED = "select version, generation from projections where name = 'conversations'"
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 class Node:
@@ -31,7 +31,7 @@ class Node:
 
     async def titles(self, position: int = 0) -> list[str] | None:
         """Return the titles of all conversations, None where the read model is of another version."""
-        path = f"{self._url}/v1/conversations?min_position={position}&wait_ms=5000"
+        path = f"{self._url}/v1/conversations?min_position={position}&wait_ms=30000"
         async with self._session.get(path) as response:
             body = await response.json()
         if response.status == 503 and body["type"] == "urn:rejoinder:rebuilding":
@@ -113,6 +113,6 @@ async def test_an_older_version_is_refused_where_the_settings_say_so(
         pass
     monkeypatch.setenv("PYTHONPATH", str(TOMORROW))
     with pytest.raises(AssertionError, match="it ended with 1"):
-        async with serve(database_url=database_url, projection_upgrade="refuse"):
+        async with serve("--port", "0", database_url=database_url, projection_upgrade="refuse"):
             pass
     assert await stored(database_url) == (OLD, 1)

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import psycopg
 import pytest
+from psycopg import sql
 
+from infra.database import Database
+from projections.positions import Positions
 from tests.support.program import Program, run, serve
+from tests.support.system import System
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-PATIENCE_S = 60
+PATIENCE_S = 120
+LOOK_AGAIN_S = 0.05
+INDEXED = "select 1 from rebuilds where indexed"
 TRACES = "select (select count(*) from rebuilds), (select count(*) from pg_namespace where nspname like 'rejoinder%')"
 
 
@@ -41,50 +49,73 @@ async def execute(database_url: str, statement: str) -> list[tuple[Any, ...]]:
         return await cursor.fetchall() if cursor.description else []
 
 
+async def until(holds: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if await holds():
+                return
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+
+@asynccontextmanager
+async def no_swap_of(database_url: str, name: str) -> AsyncIterator[None]:
+    """Read a read model in a transaction, during which none can take its place."""
+    async with await psycopg.AsyncConnection.connect(database_url) as reader:
+        await reader.execute(sql.SQL("select conversation_id from {}").format(sql.Identifier(name)))
+        yield
+
+
 async def test_r5_a_rebuild_is_asked_for_by_http_once_at_a_time_and_can_be_given_up(
     database_url: str, session: aiohttp.ClientSession
 ) -> None:
     async with serve("--port", "0", database_url=database_url) as server:
         _, created = await call(session, "POST", f"{server.url}/v1/conversations", json={"message": {"content": "hi"}})
         path = f"{server.url}/v1/projections/display_messages/rebuild"
+
+        async def is_measured() -> bool:
+            async with session.get(f"{server.url}/metrics") as response:
+                return 'rejoinder_projection_rebuild_total{projection="display_messages"}' in await response.text()
+
+        async def is_rebuilt() -> bool:
+            return await generation(session, server.url, "display_messages") == 2
+
+        async def is_without_trace() -> bool:
+            return await execute(database_url, TRACES) == [(0, 0)]
+
         assert (await call(session, "POST", f"{server.url}/v1/projections/nothing/rebuild"))[0] == 404
         assert (await call(session, "DELETE", path))[0] == 404
-        status, asked = await call(session, "POST", path)
-        assert (status, asked["name"], asked["rebuild"]["done"]) == (202, "display_messages", 0)
-        status, problem = await call(session, "POST", path)
-        assert (status, problem["type"]) == (409, "urn:rejoinder:rebuilding")
-        _, found = await call(session, "GET", f"{server.url}/v1/projections")
-        rebuilds = {item["name"]: item["rebuild"] for item in found["items"]}
-        assert rebuilds.pop("display_messages") is not None
-        assert set(rebuilds.values()) == {None}
-        async with session.get(f"{server.url}/metrics") as response:
-            assert 'rejoinder_projection_rebuild_total{projection="display_messages"}' in await response.text()
-        async with asyncio.timeout(PATIENCE_S):
-            while await generation(session, server.url, "display_messages") == 1:
-                pass
+        async with no_swap_of(database_url, "display_messages"):
+            status, asked = await call(session, "POST", path)
+            assert (status, asked["name"], asked["rebuild"]["done"]) == (202, "display_messages", 0)
+            status, problem = await call(session, "POST", path)
+            assert (status, problem["type"]) == (409, "urn:rejoinder:rebuilding")
+            _, found = await call(session, "GET", f"{server.url}/v1/projections")
+            rebuilds = {item["name"]: item["rebuild"] for item in found["items"]}
+            assert rebuilds.pop("display_messages") is not None
+            assert set(rebuilds.values()) == {None}
+            await until(is_measured)
+        await until(is_rebuilt)
         _, shown = await call(session, "GET", f"{server.url}/v1/conversations/{created['conversation_id']}/messages")
         assert shown["items"][0]["content"]["text"] == "hi"
-        assert (await call(session, "POST", path))[0] == 202
-        assert (await call(session, "DELETE", path))[0] == 202
-        async with asyncio.timeout(PATIENCE_S):
-            while await execute(database_url, TRACES) != [(0, 0)]:
-                pass
-        assert await generation(session, server.url, "display_messages") == 2
+        async with no_swap_of(database_url, "display_messages"):
+            assert (await call(session, "POST", path))[0] == 202
+            assert (await call(session, "DELETE", path))[0] == 202
+            await until(is_without_trace)
+        assert await is_rebuilt(), "a second time it was given up"
 
 
 async def test_verify_finds_a_planted_row_that_a_rebuild_removes(
     database_url: str, session: aiohttp.ClientSession
 ) -> None:
     async with serve("--port", "0", database_url=database_url) as server:
-        _, created = await call(session, "POST", f"{server.url}/v1/conversations", json={"message": {"content": "hi"}})
-        async with asyncio.timeout(PATIENCE_S):
-            ended = f"{server.url}/v1/conversations/{created['conversation_id']}/messages?limit=200"
-            while len((await call(session, "GET", ended))[1].get("items", ())) < 2:
-                pass
+        conversation = await System(server.url, session).start("hi")
+        position = (await conversation.turn_ends())[-1]["position"]
+        async with Database(database_url, max_connections=1) as database:
+            assert await Positions(database).wait(["conversations", "usage"], position, PATIENCE_S)
         await execute(database_url, "update conversations set title = 'planted'")
         found = await asyncio.to_thread(run, "verify", database_url=database_url)
         assert found.exit_code == 1
-        assert f"conversations[conversation_id={created['conversation_id']}].title: " in found.stdout
+        assert f"conversations[conversation_id={conversation.id}].title: " in found.stdout
         assert 'the log says null, the table "planted"' in found.stdout
         assert "usage: 1 rows, as the log says" in found.stdout
         rebuilt = await asyncio.to_thread(run, "rebuild", "conversations", database_url=database_url)
@@ -97,31 +128,28 @@ async def test_verify_finds_a_planted_row_that_a_rebuild_removes(
 async def test_r5_a_rebuild_ends_with_the_server_that_makes_it_and_can_be_gone_on_with(
     database_url: str, session: aiohttp.ClientSession
 ) -> None:
+    async def is_alone() -> bool:
+        return not await execute(database_url, "select from pg_stat_activity where application_name ~ 'rejoinder'")
+
     async with (
         serve("--port", "0", "--role", "api,projector", database_url=database_url) as server,
-        await psycopg.AsyncConnection.connect(database_url) as reader,
-        asyncio.timeout(PATIENCE_S),
+        no_swap_of(database_url, "usage"),
     ):
-        await reader.execute("select conversation_id from usage")  # in whose transaction no swap is possible
         assert (await call(session, "POST", f"{server.url}/v1/projections/usage/rebuild"))[0] == 202
-        while not await execute(database_url, "select 1 from rebuilds where indexed"):
-            pass
+        await until(partial(execute, database_url, INDEXED))
         await server.kill()
-        while await execute(database_url, "select from pg_stat_activity where application_name ~ 'rejoinder'"):
-            pass
+        await until(is_alone)
     assert await execute(database_url, "select holder, indexed from rebuilds") == [(None, True)]
 
 
 async def test_r5_ctrl_c_gives_a_rebuild_up_and_leaves_no_trace(database_url: str) -> None:
     await asyncio.to_thread(run, "projections", database_url=database_url)
-    async with await psycopg.AsyncConnection.connect(database_url) as reader:
-        await reader.execute("select conversation_id from conversations")  # in whose transaction no swap is possible
+
+    async with no_swap_of(database_url, "conversations"):
         with Program("rebuild", "--all", database_url=database_url) as rebuilding:
-            async with asyncio.timeout(PATIENCE_S):
-                while not await execute(database_url, "select 1 from rebuilds where indexed"):
-                    pass
+            await until(partial(execute, database_url, INDEXED))
             ended = await asyncio.to_thread(rebuilding.stop, signal.SIGINT)
-    [said] = ended.stderr.splitlines()
+    *_, said = ended.stderr.splitlines()  # a slow one says how far it is
     assert (ended.exit_code, said.partition(": ")[2]) == (130, "cancelled, the read models stay as they were")
     assert await execute(database_url, TRACES) == [(0, 0)]
 
