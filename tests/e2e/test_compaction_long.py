@@ -117,7 +117,7 @@ async def shown(conversation: Conversation) -> list[tuple[str, str]]:
             return [(row["message_type"], CALL_ID.sub("call", json.dumps(row["content"]))) for row in rows]
 
 
-@pytest.mark.timeout(1800 if LONG_FORM else 300)
+@pytest.mark.timeout(1800 if LONG_FORM else 600)
 async def test_r9_a_long_conversation_stays_within_its_budget_forgets_no_fact_and_is_shown_as_without_compaction(
     system: System, model_server: ModelServer, database_url: str
 ) -> None:

@@ -97,13 +97,13 @@ class ModelServer:
         arrived_at = time.monotonic()
         raw = await request.read()
         received = Received(raw, json.loads(raw), dict(request.headers), arrived_at)
+        answer = self.script.answer(received.body)  # who is told of the request may change the script
         self.received.append(received)
-        await self._tell()
-        answer = self.script.answer(received.body)
-        if answer.status != 200:
-            received.done_at = time.monotonic()
-            return web.json_response({"error": answer.error}, status=answer.status, headers=answer.headers)
         try:
+            await self._tell()
+            if answer.status != 200:
+                received.done_at = time.monotonic()
+                return web.json_response({"error": answer.error}, status=answer.status, headers=answer.headers)
             response = await self._stream(request, received.body, answer)
         except (asyncio.CancelledError, ConnectionResetError):
             received.closed_at = time.monotonic()
