@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.long_form import LONG
-from tests.support.model_script import Rule, Step, says
+from tests.support.model_script import Rule, Step, gate, says
 from tests.support.system import of_type, types
 from tests.support.workers import assert_paid_once, front, workers
 
@@ -34,18 +34,20 @@ async def test_l13_b1_b2_messages_during_a_long_reply_are_all_answered_and_no_mo
     pause = Step(pause_s=length_s / PIECES)
     pieces = [step for n in range(PIECES) for step in (Step(delta={"content": f"{n} "}), pause)]
     model_server.rule(
-        Rule(answer=says(*pieces), last_text="^Begin$"),
+        Rule(answer=says(*pieces, gate("typed")), last_text="^Begin$"),
         # quick typing goes on during the second reply too
         Rule(answer=says("Short ", Step(pause_s=EVERY_S * 1.5), "and sweet")),
     )
     async with workers.one():
         conversation = await front.start("Begin", when_busy=when_busy)
-        await model_server.requests(1, timeout_s=30)
+        await model_server.requests(1)
         sent = ["Begin"]
         for n in range(MESSAGES + 3):
             await asyncio.sleep(EVERY_S)
             await conversation.say(f"Message {n}")
             sent.append(f"Message {n}")
+            if len(sent) > MESSAGES:
+                model_server.open("typed")  # however slow the typing was, it was during the first reply
         messages = len(sent)
         events = await conversation.until(lambda seen: _idle(seen, messages))
     assert_paid_once(events)
