@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.long_form import LONG
 from tests.support.model_script import call, calls, gate, says
-from tests.support.system import of_type, types
+from tests.support.system import PATIENCE_S, of_type, types
 from tests.support.workers import assert_paid_once, front, runs_noted, workers
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ async def test_t5_killed_after_the_last_result_of_a_batch_the_next_thing_is_the_
     model_server.expect(says(both), says("Half a ", gate("never")), says("Done"))
     async with workers.one() as first:
         conversation = await front.start("Go")
-        await model_server.requests(2, timeout_s=30)
+        await model_server.requests(2)
         assert types(await conversation.events())[-2:] == ["tool_result", "tool_result"]
         await first.kill()
     await workers.expire_leases()
@@ -96,7 +96,7 @@ async def test_t6_a_mixed_batch_whose_answer_comes_while_everybody_is_dead_goes_
 
 async def _ran(file: Path, times: int) -> None:
     """Wait until tools have noted so often that they run."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while len(runs_noted(file)) < times:  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.02)
 
@@ -108,7 +108,7 @@ async def test_t8_a_turn_whose_workers_die_five_times_without_progress_fails_and
     conversation = await front.start("Hello")
     for attempt in range(1, 6):
         async with workers.one() as worker:
-            await model_server.requests(attempt, timeout_s=30)
+            await model_server.requests(attempt)
             await worker.kill()
         await workers.expire_leases()
     async with workers.one():
@@ -130,9 +130,9 @@ async def test_t8_a_turn_whose_workers_die_again_and_again_with_progress_between
     model_server.expect(says(calls(call("note", {"file": str(ran)}))))
     conversation = await front.start("Go")
     for death in range(DEATHS):
+        model_server.expect(says("Half a ", gate("never")))
         async with workers.one() as worker:
-            model_server.expect(says("Half a ", gate("never")))
-            await model_server.requests(2 * death + 2, timeout_s=30)
+            await model_server.requests(2 * death + 2)
             await worker.kill()
         model_server.expect(says(calls(call("note", {"file": str(ran)}))))
         await workers.expire_leases()
