@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
-START_S = 100.0
-END_S = 20.0
+START_S = 240.0
+END_S = 60.0
 
 
 @dataclass(eq=False)
