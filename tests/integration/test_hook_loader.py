@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -35,13 +36,14 @@ def _clean_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
+    (tmp_path / "my_own_hooks.py").write_text(MODULE)
+    importlib.invalidate_caches()
     yield
     for name in set(sys.modules) - before:
         del sys.modules[name]
 
 
-def test_a_file_gives_the_hooks_that_it_defines_in_order(tmp_path: Path) -> None:
-    (tmp_path / "my_own_hooks.py").write_text(MODULE)
+def test_a_file_gives_the_hooks_that_it_defines_in_order() -> None:
     assert load_hooks(["my_own_hooks.py"]).names == ("first", "second")
     assert load_hooks(["my_own_hooks.py:named_otherwise", "my_own_hooks:first"]).names == ("second", "first")
 
@@ -59,7 +61,6 @@ def test_a_list_says_which(tmp_path: Path) -> None:
         (["absent.py"], "there is no file"),
     ],
 )
-def test_what_cannot_be_loaded_is_named(tmp_path: Path, entries: list[str], message: str) -> None:
-    (tmp_path / "my_own_hooks.py").write_text(MODULE)
+def test_what_cannot_be_loaded_is_named(entries: list[str], message: str) -> None:
     with pytest.raises(LoadError, match=message):
         load_hooks(entries)

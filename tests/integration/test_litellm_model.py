@@ -15,6 +15,7 @@ from commands.agent.model import Delta, ModelError, ModelReply
 from domain.parts import text_part
 from domain.usage import Usage
 from tests.support.model_script import gate, hang, says, thinks
+from tests.support.model_server import PATIENCE_S
 from tests.support.model_streams import LOOK, failure_of, reply_of, request
 from tests.support.slack import SLACK_S
 
@@ -177,4 +178,4 @@ async def test_the_callers_messages_stay_as_they_are(litellm_model: LiteLLMModel
 
 def test_importing_the_adapter_does_not_import_litellm() -> None:
     code = "import sys, infra.litellm_model, infra.models; sys.exit('litellm' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)

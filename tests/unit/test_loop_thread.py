@@ -8,7 +8,14 @@ import threading
 
 import pytest
 
+from infra import loop_thread
 from infra.loop_thread import LoopThread
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave no thread behind that is only slow."""
+    monkeypatch.setattr(loop_thread, "CLOSE_TIMEOUT_S", 120)
 
 
 async def _nothing() -> None:
