@@ -361,6 +361,16 @@ async def test_a_page_is_filled_with_what_comes_after_many_events_of_deleted_str
     assert [one.stream for one in await store.read_all(0, limit=2)] == streams
 
 
+async def test_opening_waits_for_a_server_for_a_while_however_patient_the_store_is(
+    server: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "OPENING_SECONDS", 0.5)
+    await server.stop()
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(StoreError, match="out of reach"):
+            await patient(server.uri).__aenter__()
+
+
 async def test_in_an_outage_that_lasts_one_call_goes_on_asking_and_the_others_fail_soon(
     server: Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
