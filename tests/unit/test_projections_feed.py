@@ -51,7 +51,7 @@ async def feeding(store: FrailStore) -> AsyncIterator[Feed]:
     feed = Feed(store, silence_s=0.05)
     task = asyncio.create_task(feed.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             yield feed
     finally:
         task.cancel()

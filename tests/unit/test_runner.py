@@ -288,7 +288,7 @@ async def test_t13_the_thread_of_a_tool_is_not_left_waiting_when_its_runner_stop
     def checkpointed(ctx: ToolContext) -> str:
         """Record a step when it is too late."""
         begun.set()
-        waits.wait(10)
+        waits.wait(60)
         try:
             ctx.step_sync("late", lambda: 1)
         except BaseException as error:
@@ -300,11 +300,11 @@ async def test_t13_the_thread_of_a_tool_is_not_left_waiting_when_its_runner_stop
     office.model.script = [says("", ("checkpointed", {}))]
     one = await office.start("Go")
     runner, run = await running(office, one)
-    assert await asyncio.to_thread(begun.wait, 10)
+    assert await asyncio.to_thread(begun.wait, 60)
     runner.abandon()
     assert await run is None
     waits.set()
-    assert await asyncio.to_thread(told.wait, 10)
+    assert await asyncio.to_thread(told.wait, 60)
     assert raised
     assert "tool_step" not in await office.types(one)
 

@@ -27,7 +27,7 @@ async def test_a_task_that_lost_its_cancellation_is_cancelled_again(monkeypatch:
     monkeypatch.setattr(stopping, "AGAIN_AFTER_S", 0.01)
     task = asyncio.create_task(forgetful(1, asyncio.Event()))
     await asyncio.sleep(0)
-    await stop([task])
+    await stop([task], within_s=60)
     assert task.cancelled()
 
 

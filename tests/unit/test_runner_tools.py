@@ -24,7 +24,7 @@ async def test_t14_a_batch_of_slow_tools_runs_a_few_at_a_time_and_each_gets_its_
             most = max(most, running)
             if running == TOOLS_AT_ONCE:
                 full.set()
-        go_on.wait(10)
+        go_on.wait(60)
         with lock:
             running -= 1
         return "at last"
@@ -34,7 +34,7 @@ async def test_t14_a_batch_of_slow_tools_runs_a_few_at_a_time_and_each_gets_its_
     one = await office.start("Go")
     task = asyncio.create_task((await office.runner(one)).run())
     try:
-        assert await asyncio.to_thread(full.wait, 10)
+        assert await asyncio.to_thread(full.wait, 50)
     finally:
         go_on.set()
     await office.turns_end(one)

@@ -18,6 +18,7 @@ from domain.tools import tool
 from domain.wire import stream_of
 from infra.memory_event_store import MemoryEventStore
 from tests.support.agents import Office, assert_paid, count, says
+from tests.support.slack import SLACK_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -238,8 +239,8 @@ async def test_t7_a_lost_lease_stops_the_work_and_nothing_is_appended(monkeypatc
         await office.model.was_asked(1)
         office.agenda.rows[one].claimed_by = uuid4()
         office.agenda.rows[one].hold_until = office.clock.time + timedelta(hours=1)
-        await office.agenda.until(lambda: office.agenda.calls[-1] == "release")
-        assert (gate.stopped, running.running) == (1, 0)
+        await office.agenda.until(lambda: "release" in office.agenda.calls and not running.running)
+        assert gate.stopped == 1
     assert (await office.types(one))[-1] == "turn_started"
 
 
@@ -260,7 +261,8 @@ async def test_leases_are_kept_while_work_goes_on(monkeypatch: pytest.MonkeyPatc
     assert count(await office.log(one), events.TurnResumed) == 0
 
 
-async def test_t7_a_process_that_stood_still_claims_its_own_conversation_again() -> None:
+async def test_t7_a_process_that_stood_still_claims_its_own_conversation_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holds, "RENEW_EVERY_S", 3600)
     office, gate = Office(), Gate()
     office.model.script = [gate.reply, says("Again")]
     running = office.worker()
@@ -323,6 +325,7 @@ async def test_t7_a_stopping_worker_hands_all_back_without_a_take_over() -> None
 
 async def test_t7_what_takes_too_long_is_cut_off_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holds, "DRAIN_S", 0.02)
+    monkeypatch.setattr(holds, "ABANDON_S", 30)  # of which what can be stopped needs a moment, on any machine
     stuck = asyncio.Event()
 
     async def stubborn() -> str:
@@ -342,13 +345,14 @@ async def test_t7_what_takes_too_long_is_cut_off_in_time(monkeypatch: pytest.Mon
         running = await office.start("Go")
         await office.until(running, lambda seen: count(seen, events.ToolCall) == 1)
         stopped_at = time.monotonic()
-    assert time.monotonic() - stopped_at < 5
+    assert time.monotonic() - stopped_at < 5 + SLACK_S
     stuck.set()
     assert claims_left(office) == [running], "its tool may run on: whoever comes next takes over"
     assert count(await office.log(replying), events.AssistantMsg) == 0
 
 
-async def test_t7_a_claim_that_comes_while_the_worker_stops_is_handed_back() -> None:
+async def test_t7_a_claim_that_comes_while_the_worker_stops_is_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "LAST_CLAIMS_S", 60)
     office = Office()
     await office.start("Hello")
     stopping = asyncio.Event()
