@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
 import sys
+from asyncio.subprocess import PIPE
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60
+PATIENCE_S, AGAIN_S = 120, 0.005
 LEASED = "select 1 from leases where key like 'rebuild:%' and until > clock_timestamp()"
 SLICES = "select count(*) filter (where done), count(*) from rebuild_slices"
 INDEXED = "select count(*) from rebuilds where indexed"
 
 
 @asynccontextmanager
-async def rebuilder(dsn: str) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.support.rebuild_process", dsn, cwd=ROOT)
+async def rebuilder(*arguments: str) -> AsyncIterator[Process]:
+    program = [sys.executable, "-m", "tests.support.rebuild_process", *arguments]
+    process = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stdin=PIPE, stdout=PIPE)
     try:
         yield process
     finally:
@@ -48,8 +49,8 @@ async def folded(read_side: ReadSide) -> int:
 async def leases_ended(read_side: ReadSide) -> None:
     """Wait until a killed process holds nothing any more: until then the next one would be refused."""
     async with asyncio.timeout(PATIENCE_S):
-        while await read_side.execute(LEASED):
-            pass
+        while await read_side.execute(LEASED):  # noqa: ASYNC110 - time makes it
+            await asyncio.sleep(AGAIN_S)
 
 
 async def test_r5_a_rebuild_killed_at_any_moment_is_resumed_and_makes_what_the_log_says(database_url: str) -> None:
@@ -57,13 +58,13 @@ async def test_r5_a_rebuild_killed_at_any_moment_is_resumed_and_makes_what_the_l
     log = interleaved([random_log(chance) for _ in range(30)], chance)
     half = len(log) // 2
     async with open_read_side(database_url) as read_side, read_side.projecting():
-        await read_side.reached(await read_side.append(log[:half]))
+        await read_side.reached(await read_side.append(log[:half]), timeout_s=PATIENCE_S)
         appending = asyncio.create_task(read_side.append(log[half:]))
         seen = -1
         for _ in range(4):
             async with rebuilder(database_url) as process, asyncio.timeout(PATIENCE_S):
-                while process.returncode is None and await folded(read_side) <= seen:
-                    pass
+                while process.returncode is None and await folded(read_side) <= seen:  # noqa: ASYNC110 - it does
+                    await asyncio.sleep(AGAIN_S)
                 await asyncio.wait({asyncio.create_task(process.wait())}, timeout=chance.uniform(0, 0.05))
             seen = await folded(read_side)
             await leases_ended(read_side)
@@ -78,14 +79,15 @@ async def test_r5_a_rebuild_killed_at_any_moment_is_resumed_and_makes_what_the_l
 async def test_r5_one_that_is_stopped_and_wakes_up_writes_nothing_any_more(database_url: str) -> None:
     chance = random.Random(22)
     async with open_read_side(database_url) as read_side, read_side.projecting():
-        await read_side.reached(await read_side.append(interleaved([random_log(chance) for _ in range(20)], chance)))
-        async with rebuilder(database_url) as process, asyncio.timeout(PATIENCE_S):
-            while await folded(read_side) < 1:
-                pass
-            process.send_signal(signal.SIGSTOP)
+        log = interleaved([random_log(chance) for _ in range(20)], chance)
+        await read_side.reached(await read_side.append(log), timeout_s=PATIENCE_S)
+        async with rebuilder(database_url, "--stands-still") as process, asyncio.timeout(PATIENCE_S):
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"stands still\n"
             await leases_ended(read_side)
             await rebuild(workshop(read_side), PROJECTIONS)
-            process.send_signal(signal.SIGCONT)
+            process.stdin.write(b"wake up\n")
             assert await process.wait() != 0
         assert await read_side.execute("select distinct generation from projections") == [(2,)]
         await assert_no_trace(read_side)
