@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SECONDS = float(os.environ.get("REJOINDER_CRASH_SECONDS", "5"))
 """How long a run kills."""
+PATIENCE_S = 120
 ROOT = Path(__file__).parents[2]
 
 
@@ -83,7 +84,7 @@ async def kill_at_random(
         async with aclosing(store.subscribe(start, prefixes=[writers.streams])) as batches:
             seen: list[StoredEvent] = []
             until = time.monotonic() + seconds
-            while time.monotonic() < until or not kills["server"] or len(seen) < 300:
+            while time.monotonic() < until or not kills["server"] or len(seen) < 1_000:
                 await _follow(batches, seen, random.randint(50, 1_500))
                 if random.random() < 0.5:
                     await writers.kill_one()
@@ -131,6 +132,6 @@ def check(log: list[StoredEvent], journals: list[list[Note]]) -> Counter[str]:
 async def _follow(batches: AsyncGenerator[Batch, None], seen: list[StoredEvent], count: int) -> None:
     """Wait until `count` more events were delivered."""
     wanted = len(seen) + count
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while len(seen) < wanted:
             seen += (await anext(batches)).events
