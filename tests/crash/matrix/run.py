@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 Shape = Literal["whole", "behind"]
 """``whole``: all roles die together; ``behind``: the api lives on, projector and worker die."""
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 LOOK_AGAIN_S = 0.02
-FOLLOWERS_S = 20.0
+FOLLOWERS_S = 60.0
 _numbers = count(1)
 
 # What the dead held is theirs for seconds, which need not be waited for: they are made to have passed.

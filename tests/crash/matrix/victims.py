@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.crash.matrix.composition import Part
 
-READY_S = 60.0
+READY_S = 240.0
 CLAIMED = ("claimed", "compaction-claimed")
 
 
