@@ -21,7 +21,7 @@ from domain.summary_events import SummaryRecorded
 from infra.agenda import PostgresAgenda
 from projections.agenda import AGENDA
 from tests.support.agents import Office, ScriptedModel, says
-from tests.support.read_side import ReadSide, open_read_side
+from tests.support.read_side import LOOK_EVERY_S, PATIENCE_S, ReadSide, open_read_side
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -34,7 +34,8 @@ where kind = 'compaction' and conversation_id = %s
 WORDS = "word " * 200
 TIGHT = {"budget_tokens": 600, "keep_recent_tokens": 300}
 SUMMARY = says("## Goal\nTo talk.")
-PATIENCE_S = 30
+LEASE_S = 60.0
+"""What one is at work on is claimed again by nobody, however slow the machine."""
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ async def until(holds: Callable[[], Awaitable[object]]) -> None:
     """Ask again and again until something holds."""
     async with asyncio.timeout(PATIENCE_S):
         while not await holds():  # noqa: ASYNC110 - the database tells nobody of it
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_EVERY_S)
 
 
 class Compacting:
@@ -62,7 +63,7 @@ class Compacting:
         self.read_side, self.office = read_side, office
         self.model = ScriptedModel()
         surroundings = replace(office.surroundings, model=self.model)
-        self.agenda = PostgresAgenda(read_side.database, lease_s=8, kind="compaction")
+        self.agenda = PostgresAgenda(read_side.database, lease_s=LEASE_S, kind="compaction")
         self.compactor = Compactor(self.agenda, surroundings)
 
     async def row(self, one: UUID) -> tuple[Any, ...] | None:
