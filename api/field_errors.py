@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from api.errors import FieldError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from pydantic import ValidationError
 
 MOST = 50
@@ -18,16 +20,25 @@ _WITHOUT_VALUES = {"uuid_parsing": "Input should be a valid UUID"}
 
 def field_errors(error: ValidationError, given: Any, whole: str = "body") -> list[FieldError]:
     """Name every fault once, as a dotted path into `given`; `whole` stands for a fault of all of it."""
-    found: dict[tuple[str, str], None] = {}
+    found: dict[str, dict[str, bool]] = {}
     for fault in error.errors(include_input=False, include_url=False, include_context=False)[:MOST]:
         path = _path(fault["loc"], given, missing=fault["type"] == "missing")
         message = _WITHOUT_VALUES.get(fault["type"], fault["msg"].removeprefix("Value error, "))
-        found[path or whole, message] = None
-    named = {field for field, _ in found}
-    return [FieldError(field, message) for field, message in found if not _has_inner(field, named)]
+        found.setdefault(path or whole, {})[message] = fault["type"].endswith("_type")
+    return [
+        FieldError(field, message) for field in found if not _has_inner(field, found) for message in _said(found[field])
+    ]
 
 
-def _has_inner(field: str, named: set[str]) -> bool:
+def _said(messages: Mapping[str, bool]) -> Iterable[str]:
+    """Return what is wrong with one field; `messages` say whether they are of its type, each of a branch of a union."""
+    if fitting := [message for message, of_type in messages.items() if not of_type]:
+        return fitting  # the branches whose type it is
+    first, *others = messages
+    return [" or ".join([first, *(other.removeprefix("Input should be ") for other in others)])]
+
+
+def _has_inner(field: str, named: Iterable[str]) -> bool:
     """Say whether a fault inside of `field` is named too: then this one is of another branch of a union."""
     return any(other.startswith(f"{field}.") for other in named)
 

@@ -131,7 +131,7 @@ def problem(error: Exception) -> web.Response:
         case InvalidRequest():
             body["errors"] = [fault._asdict() for fault in error.errors]
         case errors.InvalidInput():
-            body["errors"] = [FieldError(error.field, error.message)._asdict()]
+            body["errors"] = [FieldError(*fault)._asdict() for fault in error.faults]
     if kind.status >= 500:
         body["request_id"] = request_id()
         level, cause = (logging.ERROR, error) if kind is _UNEXPECTED else (logging.WARNING, None)

@@ -50,10 +50,11 @@ class StaleResolution(DomainError):
 
 
 class InvalidInput(DomainError):
-    """A value does not fit; `field` names it (dotted path)."""
+    """A value does not fit; `field` names it (dotted path). `others` may not fit either: field and message of each."""
 
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
+    def __init__(self, field: str, message: str, *others: tuple[str, str]) -> None:
+        self.faults = ((field, message), *others)
+        super().__init__("; ".join(f"{where}: {said}" for where, said in self.faults))
         self.field, self.message = field, message
 
 

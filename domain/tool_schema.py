@@ -159,7 +159,7 @@ def _invalid(root: str, error: ValidationError) -> InvalidInput:
     problems = error.errors(include_input=False, include_url=False)
     said = [(".".join([root, *(_name(part) for part in problem["loc"])]), _message(problem)) for problem in problems]
     (field, message), *others = said[:_SHOWN_PROBLEMS]
-    return InvalidInput(field, "; ".join([message, *(f"{other}: {text}" for other, text in others)]))
+    return InvalidInput(field, message, *others)
 
 
 def _name(part: int | str) -> str:

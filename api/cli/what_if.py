@@ -100,7 +100,7 @@ async def _what_if(settings: Settings, *, source: str, asked: dict[str, Any], as
         except InvalidRequest as error:
             raise CommandFailed(_faults(error.errors, asked)) from error
         except InvalidInput as error:
-            raise CommandFailed(_faults([FieldError(error.field, error.message)], asked)) from error
+            raise CommandFailed(_faults([FieldError(*fault) for fault in error.faults], asked)) from error
     if as_json:
         from api.answers import json_bytes
 
