@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import shutil
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -22,7 +22,8 @@ FLAGS = (
     *("--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"),
     "--disable-sync",
 )
-PATIENCE_S = 60
+PATIENCE_S = 120
+END_S = 20
 KEYS = {"Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, ""), " ": (32, " ")}
 CHANGE = """new Promise(done => {
     const changed = () => { watch.disconnect(); clearTimeout(timer); done(); };
@@ -30,6 +31,19 @@ CHANGE = """new Promise(done => {
     watch.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
     const timer = setTimeout(changed, 250);
 })"""
+
+AT_REST = """async function () {
+    const beat = () => new Promise(requestAnimationFrame);
+    for (let [before, same] = ["", 0]; this.isConnected; await beat()) {
+        this.scrollIntoViewIfNeeded();
+        const { left, top, width, height } = this.getClientRects()[0] ?? {};
+        const at = [left + width / 2, top + height / 2];
+        same = before === at.join() && this.contains(document.elementFromPoint(...at)) ? same + 1 : 0;
+        if (same > 1 && !this.matches(":disabled")) return at;
+        before = at.join();
+    }
+}"""
+"""Returns the middle of an element once that has stopped moving and can be pressed; undefined if it is gone."""
 
 
 class BrowserError(Exception):
@@ -68,6 +82,7 @@ class Page:
         self._session = {"sessionId": attached["sessionId"]}
         for domain in ("Page", "Runtime", "Log", "DOM", "Accessibility"):
             await self.do(f"{domain}.enable")
+        await self.until("document.readyState === 'complete'")  # or the end of this load is taken for that of the next
 
     async def do(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command of the protocol and return its result."""
@@ -145,13 +160,17 @@ class Page:
             raise AssertionError(f"no {role} {name!r}\n{await self.text()}\n{self.problems}") from None
 
     async def click(self, role: str, name: str) -> None:
-        """Press the mouse on it."""
-        node = await self.wait_for(role, name)
-        await self.do("DOM.scrollIntoViewIfNeeded", backendNodeId=node)
-        quad = (await self.do("DOM.getContentQuads", backendNodeId=node))["quads"][0]
-        at = {"x": (quad[0] + quad[4]) / 2, "y": (quad[1] + quad[5]) / 2}
+        """Press the mouse on it, where it comes to rest."""
+        while (at := await self._at_rest(await self.wait_for(role, name))) is None:
+            pass  # another one has taken its place
         for kind in ("mousePressed", "mouseReleased"):
             await self.do("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
+
+    async def _at_rest(self, node: int) -> dict[str, float] | None:
+        found = (await self.do("DOM.resolveNode", backendNodeId=node))["object"]["objectId"]
+        asked = {"objectId": found, "functionDeclaration": AT_REST, "awaitPromise": True, "returnByValue": True}
+        middle = (await self.do("Runtime.callFunctionOn", **asked))["result"].get("value")
+        return {"x": middle[0], "y": middle[1]} if middle else None
 
     async def fill(self, role: str, name: str, text: str) -> None:
         """Type a text in the place of what is there."""
@@ -207,6 +226,11 @@ async def chromium_page(profile: Path) -> AsyncIterator[Page]:
                 yield page
             finally:
                 process.terminate()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(END_S):
+                        await process.wait()
+                if process.returncode is None:
+                    process.kill()
                 await listening
         await reading
     finally:
