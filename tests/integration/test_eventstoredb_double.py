@@ -24,7 +24,7 @@ from infra.eventstoredb.clients import (
 )
 from tests.contract.samples import PATIENCE
 from tests.support.eventstoredb import Double, Fault, Security, writes
-from tests.support.eventstoredb.fixtures import server
+from tests.support.eventstoredb.fixtures import LONG, server
 from tests.support.eventstoredb.process import DoubleProcess
 
 if TYPE_CHECKING:
@@ -329,9 +329,10 @@ async def test_an_append_that_takes_too_long_may_be_written_all_the_same(
     server: Double, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writes, "WRITE_TIMEOUT_S", 0.1)
-    server.faults.add(Fault("append", "delay", seconds=0.5))
+    server.faults.add(Fault("append", "delay", seconds=LONG))
     with pytest.raises(DeadlineExceededError):
         await append(client, "s", 1, StreamState.NO_STREAM)
+    server.faults.hurried.set()
     async with following(client.subscribe_to_stream("s")) as follower:
         await follower.until("event")
     assert await numbers(client, "s") == [0]

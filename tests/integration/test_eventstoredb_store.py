@@ -38,7 +38,7 @@ from tests.support.random_log import random_log
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from domain.event_store import StoredEvent
+    from domain.event_store import Appended, StoredEvent
     from infra.eventstoredb.store import EventStoreDBEventStore
     from tests.support.eventstoredb.faults import Call, Kind
     from tests.support.eventstoredb.log import Log
@@ -139,17 +139,27 @@ async def test_l4_an_unknown_outcome_is_settled_by_the_same_ids(
 async def test_l4_a_try_that_is_still_on_its_way_is_overtaken_and_written_once(
     server: Double, store: EventStoreDBEventStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writes, "WRITE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(writes, "WRITE_TIMEOUT_S", LONG)
     stream, other, appended = some_stream(), some_stream(), events(3)
-    server.faults.add(Fault("append", "delay", seconds=0.8))
-    receipt = await store.append(stream, appended, 0)
-    server.faults.add(Fault("append", "delay", seconds=0.8))
-    overtaken = asyncio.create_task(store.append(other, appended, 0))
-    await server.until(lambda: not server.faults.left())
+
+    async def sent(name: str) -> asyncio.Task[Appended]:
+        server.faults.add(Fault("append", "delay", seconds=LONG))
+        appending = asyncio.create_task(store.append(name, appended, 0))
+        await server.until(lambda: not server.faults.left())
+        return appending
+
+    first = await sent(stream)
+    await store._appends.renew()
+    receipt = await first
+    overtaken = await sent(other)
     await store.append(other, events(1), 0)
+    await store._appends.renew()
     with pytest.raises(StreamMoved):
         await overtaken
-    await asyncio.gather(*server.delayed, return_exceptions=True)  # they leave no trace
+    late = tuple(server.delayed)
+    assert len(late) == 2
+    server.faults.hurried.set()
+    await asyncio.gather(*late, return_exceptions=True)  # they leave no trace
     assert len(await store.read_all(0, limit=99)) == 3 + 1
     assert await store.append(stream, appended, 0) == receipt
     assert seqs(await store.read(stream)) == [1, 2, 3]

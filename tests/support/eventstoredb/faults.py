@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -33,6 +34,8 @@ class Faults:
 
     def __init__(self) -> None:
         self._coming: list[Fault] = []
+        self.hurried = asyncio.Event()
+        """Set it, and delayed appends are delayed no longer."""
 
     def add(self, fault: Fault, count: int = 1) -> None:
         """Let the next `count` calls of the fault's kind suffer it."""

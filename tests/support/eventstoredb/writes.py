@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -145,7 +146,9 @@ class Writes:
         return await asyncio.wait_for(asyncio.shield(writing), deadline)
 
     async def _append_late(self, seconds: float, stream: str, expected: int, events: list[Proposed]) -> Receipt:
-        await asyncio.sleep(seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._faults.hurried.wait()
         return self._log.append(stream, expected, events)
 
     async def _delete(
