@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
@@ -237,7 +237,5 @@ class ConversationMachine(ConversationRules):
 ConversationMachine.TestCase.settings = settings(
     max_examples=int(os.environ.get("REJOINDER_PROPERTY_RUNS", "60")),
     stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 TestWhateverHappens = pytest.mark.timeout(3_600)(ConversationMachine.TestCase)

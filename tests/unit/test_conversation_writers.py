@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
@@ -406,7 +406,5 @@ def _keys(item: Owed) -> tuple[str, ...]:
 WritersMachine.TestCase.settings = settings(
     max_examples=int(os.environ.get("REJOINDER_PROPERTY_RUNS", "30")),
     stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 TestWhoeverWrites = pytest.mark.timeout(3_600)(WritersMachine.TestCase)

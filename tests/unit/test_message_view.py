@@ -125,7 +125,7 @@ async def test_r10_who_followed_from_any_event_on_has_the_rows_of_who_loads_at_t
         await follows(log, after, random.Random(after))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given_any(st.integers(0, 2**32), st.floats(0, 1))
 async def test_r10_holds_for_any_conversation_and_any_cursor(seed: int, part: float) -> None:
     chance = random.Random(seed)

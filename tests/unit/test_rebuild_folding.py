@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Rows = dict[tuple[Any, ...], dict[str, Any]]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), page=st.integers(1, 90), piece=st.integers(1, 30), held=st.integers(0, 20))
 def test_r4_any_log_in_any_pieces_makes_the_same_rows(seed: int, page: int, piece: int, held: int) -> None:
     chance = random.Random(seed)

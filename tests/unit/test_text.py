@@ -55,7 +55,7 @@ def test_l11_cleaning_twice_changes_nothing() -> None:
     assert clean(once) == once
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(text=st.text(st.characters(codec=None), max_size=300), room=st.integers(64, 400))
 def test_a_truncated_text_fits_and_keeps_its_beginning(text: str, room: int) -> None:
     cut = truncated(text, room)

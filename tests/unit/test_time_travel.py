@@ -84,7 +84,7 @@ def read_back(value: Any) -> Any:
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=RUNS, deadline=None)
+@settings(max_examples=RUNS)
 async def test_d1_the_state_at_a_seq_is_the_fold_of_the_events_up_to_it(seed: int) -> None:
     log, history = random_history(seed)
 
@@ -92,7 +92,7 @@ async def test_d1_the_state_at_a_seq_is_the_fold_of_the_events_up_to_it(seed: in
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=RUNS, deadline=None)
+@settings(max_examples=RUNS)
 async def test_d1_a_moment_shows_what_was_owed_and_what_people_saw_then(seed: int) -> None:
     log, history = random_history(seed)
     seq = random.Random(seed).randrange(1, len(log) + 1)
@@ -109,7 +109,7 @@ async def test_d1_a_moment_shows_what_was_owed_and_what_people_saw_then(seed: in
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=RUNS, deadline=None)
+@settings(max_examples=RUNS)
 async def test_a_look_at_little_of_the_log_shows_the_end_of_what_a_look_at_all_shows(seed: int) -> None:
     log, history = random_history(seed)
     seq = random.Random(seed).randrange(1, len(log) + 1)
@@ -124,7 +124,7 @@ async def test_a_look_at_little_of_the_log_shows_the_end_of_what_a_look_at_all_s
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=RUNS, deadline=None)
+@settings(max_examples=RUNS)
 async def test_d2_the_patches_of_all_steps_in_order_lead_to_the_state_at_the_end(seed: int) -> None:
     log, history = random_history(seed)
     state, expected = read_back(states(log)[0]), states(log)
@@ -137,7 +137,7 @@ async def test_d2_the_patches_of_all_steps_in_order_lead_to_the_state_at_the_end
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=RUNS, deadline=None)
+@settings(max_examples=RUNS)
 async def test_d2_a_difference_leads_where_the_steps_between_lead_and_back(seed: int) -> None:
     log, history = random_history(seed)
     expected, chance = states(log), random.Random(seed)
@@ -150,7 +150,7 @@ async def test_d2_a_difference_leads_where_the_steps_between_lead_and_back(seed:
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=RUNS, deadline=None)
+@settings(max_examples=RUNS)
 async def test_steps_are_the_same_wherever_one_begins(seed: int) -> None:
     log, history = random_history(seed)
     whole = [step async for step in (await Steps.after(history, 0)).all()]
@@ -183,7 +183,7 @@ async def test_d1_a_fork_was_at_each_of_its_events_what_it_is_made_of(seed: int)
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=RUNS, deadline=None)
+@settings(max_examples=RUNS)
 async def test_d1_what_the_model_would_see_is_by_the_summaries_that_were_there(seed: int) -> None:
     both = with_summaries(log := random_log(random.Random(seed)), random.Random(seed))
     both = [replace(event, position=position) for position, event in enumerate(both, 1)]

@@ -154,7 +154,7 @@ def test_an_event_is_found_by_its_id_and_one_that_is_not_there_is_not() -> None:
     assert trace(happening.log, CONVERSATION) is None
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @whatever(strategies.integers(0, 2**32))
 def test_in_any_conversation_a_turn_leads_to_all_that_happens_in_it(seed: int) -> None:
     stored_log = random_log(random.Random(seed))

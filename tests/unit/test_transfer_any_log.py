@@ -71,7 +71,7 @@ async def forked_anywhere(log: list[StoredEvent], seq: int) -> None:
         assert seen(await whole_log(store, receipt.conversation_id)) == seen(then)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @for_all(chance=st.randoms(use_true_random=False), steps=st.integers(0, 30), data=st.data())
 def test_d4_any_conversation_comes_through_a_file_and_a_fork_as_what_it_was(
     chance: random.Random, steps: int, data: st.DataObject

@@ -275,7 +275,7 @@ def random_history(seed: int) -> tuple[list[StoredEvent], History]:
     return log, History(LoadedLog(whole), conversation_id, page=7)
 
 
-@settings(deadline=None, max_examples=RUNS)
+@settings(max_examples=RUNS)
 @whatever(strategies.integers(0, 2**32))
 async def test_d3_with_no_change_it_is_the_real_state(seed: int) -> None:
     log, real = random_history(seed)
@@ -292,7 +292,7 @@ async def test_d3_with_no_change_it_is_the_real_state(seed: int) -> None:
     assert replaced.from_seq == 1
 
 
-@settings(deadline=None, max_examples=RUNS)
+@settings(max_examples=RUNS)
 @whatever(strategies.integers(0, 2**32))
 async def test_d3_whatever_is_dropped_the_patches_lead_from_what_is_to_what_would_be(seed: int) -> None:
     log, real = random_history(seed)

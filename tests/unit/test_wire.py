@@ -145,7 +145,7 @@ JSON_LIKE = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @for_all(value=JSON_LIKE)
 def test_l11_whatever_people_models_and_tools_produce_is_stored_and_read_alike(value: Any) -> None:
     text = str(value)
