@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tests.support.long_conversations import AGREES, PATIENCE_S, SUMMARISES, is_summary, summaries, talked
+from tests.support.long_conversations import AGREES, SUMMARISES, is_summary, summaries, talked
 from tests.support.model_script import Rule, gate, says
+from tests.support.system import PATIENCE_S
 from tests.support.workers import assert_paid_once, front, whole_log, workers
 
 if TYPE_CHECKING:
@@ -25,15 +26,14 @@ async def test_killed_while_the_summary_is_written_another_worker_makes_it_and_n
     async with workers.one() as first:
         conversation = await talked(front, 3)
         while not any(map(is_summary, model_server.received)):
-            await model_server.requests(len(model_server.received) + 1, timeout_s=PATIENCE_S)
+            await model_server.requests(len(model_server.received) + 1)
         log = await whole_log(conversation)
         await first.kill()
+    dead = await workers.claims()
     async with workers.one():
         await conversation.say("meanwhile?")
         await conversation.turn_ends(4)
-        await workers.expire_leases()
-        async with workers.connection() as connection:
-            await connection.execute("select pg_notify('agenda compaction', '0')")
+        await workers.expire_leases(dead)
         [summary] = await summaries(conversation)
         async with asyncio.timeout(PATIENCE_S):
             await settled(workers)

@@ -16,7 +16,7 @@ from uuid import uuid4
 from tests.support.long_form import LONG
 from tests.support.model_script import gate, says
 from tests.support.slack import SLACK_S
-from tests.support.system import Conversation, System, of_type, system_over, types
+from tests.support.system import PATIENCE_S, Conversation, System, of_type, system_over, types
 from tests.support.workers import assert_paid_once, front, whole_log, workers
 
 if TYPE_CHECKING:
@@ -51,17 +51,18 @@ async def test_t7_a_worker_that_was_stopped_is_taken_over_and_appends_nothing_wh
     model_server.expect(says("Mine, ", gate("reply"), "but too late"), says("The other's"))
     async with workers.one() as sleeper:
         conversation = await front.start("Hello")
-        await model_server.requests(1, timeout_s=30)
+        await model_server.requests(1)
+        its_own = await workers.claims()
         async with workers.one() as other:
             async with stopped(sleeper) as since:
                 model_server.open("reply")
                 if LONG:
-                    await model_server.requests(2, timeout_s=30)
+                    await model_server.requests(2)
                     took_over_s = model_server.received[1].arrived_at - since
                     print(f"taken over {took_over_s:.2f} s after the stop")
                     assert took_over_s < TAKEN_OVER_S + SLACK_S
                 else:
-                    await workers.expire_leases()
+                    await workers.expire_leases(its_own)
                 await conversation.turn_ends()
                 for turn in range(TURNS_MEANWHILE):
                     await conversation.say(f"And {turn}")
@@ -123,7 +124,7 @@ async def test_r7_a_projector_that_was_stopped_is_replaced_and_refused_when_it_w
 ) -> None:
     async with system_over(database_url, model_server, ["api"]) as api, workers.one("projector") as leader:
         conversation = await api.start()
-        assert await _projected(conversation, await _said(conversation), wait_ms=15_000)
+        assert await _projected(conversation, await _said(conversation), wait_ms=30_000)
         async with workers.one("projector"):
             async with stopped(leader) as since:
                 position = await _said(conversation)
@@ -136,7 +137,7 @@ async def test_r7_a_projector_that_was_stopped_is_replaced_and_refused_when_it_w
                 await asyncio.sleep(max(0, since + STOPPED_S - time.monotonic()))
             for _ in range(TURNS_MEANWHILE):
                 position = await _said(conversation)
-            assert await _projected(conversation, position, wait_ms=15_000)
+            assert await _projected(conversation, position, wait_ms=30_000)
             shown = await api.get(f"{conversation.path}/messages")
     print(f"projected again {took_over_s:.2f} s after the stop")
     assert took_over_s < TAKEN_OVER_S + SLACK_S
@@ -163,6 +164,6 @@ async def _projected(conversation: Conversation, position: int, *, wait_ms: int)
 async def _more(sent: dict[str, list[str]], count: int) -> None:
     """Wait until so many more messages were accepted."""
     wanted = sum(map(len, sent.values())) + count
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while sum(map(len, sent.values())) < wanted:  # noqa: ASYNC110 - what is waited for is this very number
             await asyncio.sleep(0.001)

@@ -16,12 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
+    from uuid import UUID
 
     from tests.support.forked import Forked, Forker
     from tests.support.model_server import ModelServer
     from tests.support.system import Conversation, Event, System
 
-REST_S = 30
+REST_S = 60
+EXPIRE = """
+with expired as (
+    update agenda set hold_until = clock_timestamp() where claimed_by = any(%s) returning kind)
+select pg_notify('agenda ' || kind, '0') from expired
+"""
 
 
 @pytest.fixture
@@ -50,11 +56,16 @@ class Workers:
         }
         return self._forker.serve("--role", role, **(given | settings))
 
-    async def expire_leases(self) -> None:
-        """Let the claims of the dead end now, for those who have not got the time."""
+    async def claims(self) -> list[UUID]:
+        """Return the claims that there are, such as those of the dead before anybody else has begun."""
         async with self.connection() as connection:
-            await connection.execute("update agenda set hold_until = clock_timestamp() where claimed_by is not null")
-            await connection.execute("select pg_notify('agenda turn', '0')")
+            cursor = await connection.execute("select claimed_by from agenda where claimed_by is not null")
+            return [claim for (claim,) in await cursor.fetchall()]
+
+    async def expire_leases(self, claims: list[UUID] | None = None) -> None:
+        """Let claims (all) end now, for those who have not got the time: the claims of the dead, beside living ones."""
+        async with self.connection() as connection:
+            await connection.execute(EXPIRE, [await self.claims() if claims is None else claims])
 
     async def rest(self) -> None:
         """Wait until nobody holds a conversation any more."""
