@@ -41,6 +41,7 @@ create or replace trigger stop_appends before insert on log.events for each row
     when (new.stream like 'conversation-%' and new.seq > {seq}) execute function public.stop_appends();
 """
 STOPPED = "select 1 from pg_locks where locktype = 'advisory' and objid = 4711 and not granted"
+ADDED = "select type from log.events where stream = %s and seq > %s order by seq"
 OVER = "select 1 where not exists (select from pg_locks where locktype = 'advisory' and objid = 4711)"
 LENGTH = "select coalesce(max(seq), 0)::int from log.events where stream = %s"
 SEEMS_OWED = """
@@ -122,7 +123,7 @@ async def test_d4_an_import_killed_in_the_middle_runs_nothing_and_the_next_one_f
         done = await asyncio.to_thread(run, *arguments, database_url=database_url)
         assert f"{EVENTS + 1 - there:,} events of 1 conversations imported" in done.stdout, done.stderr
         await watched.until(REST_OF_TURN, STREAM, EVENTS)
-        added = await watched.rows("select type from log.events where stream = %s and seq > %s", STREAM, EVENTS)
+        added = await watched.rows(ADDED, STREAM, EVENTS)
     assert f"{CONVERSATION}: start a turn for 1 message" in done.stdout
     assert [row[0] for row in added] == ["user_msg", "turn_started", "assistant_msg", "turn_ended"]
 
@@ -164,7 +165,8 @@ async def test_d4_a_fork_killed_in_the_middle_owes_nothing_and_its_repeat_finish
         assert await post(server.url) == (201, answer)
         await watched.until(REST_OF_TURN, fork, answer["seq"])
         log = await watched.rows("select seq, type from log.events where stream = %s order by seq", fork)
-        found = await (await session.get(f"/v1/conversations/{half}?min_position={answer['position']}")).json()
+        reached = f"min_position={answer['position']}&wait_ms=30000"
+        found = await (await session.get(f"/v1/conversations/{half}?{reached}")).json()
     assert [row[0] for row in log] == list(range(1, len(log) + 1))
     assert [row[1] for row in log[EVENTS - 4 :]] == [
         "fork_completed", "conversation_changed", "user_msg", "turn_started", "assistant_msg", "turn_ended",

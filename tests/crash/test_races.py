@@ -84,9 +84,13 @@ async def test_h2_one_of_64_racing_resolutions_through_four_processes_wins(
         async def resolve(n: int) -> str:
             node = System(nodes[n % NODES].url, front.session)
             body = {"outcome": outcome if n % 2 else "approve", "reason": f"number {n}"}
-            async with node.session.post(node.url + path, json=body) as response:
-                answer = await response.json()
-                return "200" if response.status == 200 else f"{response.status} {answer['type']}"
+            while True:
+                headers = {"Idempotency-Key": f"number {n}"}
+                async with node.session.post(node.url + path, json=body, headers=headers) as response:
+                    answer = await response.json()
+                if response.status != 503:
+                    return "200" if response.status == 200 else f"{response.status} {answer['type']}"
+                await asyncio.sleep(float(response.headers["Retry-After"]))
 
         answers = await asyncio.gather(*map(resolve, range(RESOLVERS)))
         events = await conversation.turn_ends()
