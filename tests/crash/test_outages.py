@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 AWAY_S = 30.0 if LONG else 3.0
 TALKERS = 6
 KILLS = 5 if LONG else 1
-AFTERWARDS_S = 30.0
+AFTERWARDS_S = 60.0
 """So long after the outage everybody must have had an answer."""
 
 pytestmark = pytest.mark.timeout(400 if LONG else 300)
 
 
-def family(pid: int) -> list[int]:
-    """Return a process and its children."""
-    found = [pid]
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    found = []
     for one in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = one.read_text().rpartition(")")[2].split()
@@ -69,13 +69,14 @@ class Outside:
             self._server.stop()
             self._server.start()
         else:
-            stopped = family(pid)  # the postmaster first: then there are no more children
-            for one in stopped:
+            os.kill(pid, signal.SIGSTOP)  # first: then it has no more children, and all of them stay
+            backends = children(pid)
+            for one in backends:
                 os.kill(one, signal.SIGSTOP)
             try:
                 yield
             finally:
-                for one in stopped:
+                for one in (*backends, pid):
                     os.kill(one, signal.SIGCONT)
 
 
