@@ -36,7 +36,7 @@ async def test_c6_a_try_whose_process_was_killed_is_kept_with_its_request_and_wi
     model_server.expect(says("Half a ", hang()), says("Done"))
     async with workers.one(audit="on") as first:
         conversation = await front.start("Go")
-        await model_server.requests(1, timeout_s=30)
+        await model_server.requests(1)
         await kept(conversation, lambda items: len(items) == 1)
         await first.kill()
     await workers.expire_leases()

@@ -36,6 +36,7 @@ async def saved(workers: Workers) -> None:
     async with workers.connection() as connection, asyncio.timeout(PATIENCE_S):
         text = ""
         while text != SAID:
+            await asyncio.sleep(0.02)
             row = await (await connection.execute("select text from live_turns")).fetchone()
             text = row[0] if row else ""
 
