@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEMPLATE = "rejoinder_template"
+TRIES = 12
 
 
 @pytest.fixture(scope="session")
@@ -80,5 +81,10 @@ def postmaster(home: Path) -> int:
 
 
 def _execute(dsn: str, statement: sql.Composed) -> None:
+    """Run a statement about a database, though PostgreSQL waits no more than five seconds for those who leave it."""
     with psycopg.connect(dsn, autocommit=True) as connection:
+        for _ in range(TRIES - 1):
+            with suppress(psycopg.errors.ObjectInUse):
+                connection.execute(statement)
+                return
         connection.execute(statement)
