@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import time
 from typing import TYPE_CHECKING, Any
-from urllib.request import Request, urlopen
 
-from tests.support.program import Program, run
+from tests.support.program import Program, fetched, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,14 +30,8 @@ BROKEN = WORDS.format(first='assert "poison" not in text, text')
 FIXED = WORDS.format(first="pass")
 
 
-def ask(url: str, body: Any = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    with urlopen(Request(url, data, {"Content-Type": "application/json"}), timeout=30) as answer:
-        return json.load(answer)
-
-
 def standing(url: str, name: str) -> Any:
-    return next(item for item in ask(f"{url}/v1/projections")["items"] if item["name"] == name)
+    return next(item for item in fetched(f"{url}/v1/projections")["items"] if item["name"] == name)
 
 
 def test_r6_a_fixed_projection_takes_in_by_retry_what_it_had_parked(database_url: str, tmp_path: Path) -> None:
@@ -48,11 +41,12 @@ def test_r6_a_fixed_projection_takes_in_by_retry_what_it_had_parked(database_url
     with Program("serve", "--port", "0", **settings) as server:
         url = server.url()
         paused = run("pause", "words", "usage", **settings)
-        said = ask(f"{url}/v1/conversations", {"message": {"content": "poison s3cret"}})
+        said = fetched(f"{url}/v1/conversations", {"message": {"content": "poison s3cret"}})
         held = standing(url, "words")
         resumed = run("resume", "words", "usage", **settings)
         while (parked := standing(url, "words"))["parked"] == 0:
             assert parked["position"] == 0 or parked["lag_events"] > 0
+            time.sleep(0.05)
         table = run("projections", **settings)
         refused = run("retry", "words", **settings)
         rebuilt, verified = run("rebuild", "words", **settings), run("verify", "words", **settings)

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.program import PATIENCE_S, Program, data_directory, run
+from tests.support.program import Program, data_directory, fetched, run
 from tests.support.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-def fetched(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-        return json.load(answer)
 
 
 @pytest.fixture(scope="module")

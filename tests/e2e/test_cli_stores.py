@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
-from tests.support.program import ROOT, Program, data_directory, environment, run
+from projections.catalog import PROJECTIONS
+from tests.support.program import PATIENCE_S, ROOT, Program, data_directory, environment, fetched, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,11 +59,12 @@ def test_events_and_projections_are_shown_beside_a_server_and_without_one(data_d
             run("chat", conversation, "--url", url, typed="and again\n")
             following.wait_for("turn 2 completed")
             followed = following.stop(signal.SIGINT)
+        path = f"{url}/v1/conversations/{conversation}"
+        position = fetched(f"{path}/events?limit=1")["items"][0]["position"]
+        fetched(f"{path}?wait_ms=30000&min_position={position}")
         assert server.stop().exit_code == 0
     alone = run("events", conversation, data_dir=data_dir)
-    unknown = run("events", conversation[:-4] + "0000", data_dir=data_dir)
     standing = run("projections", "--json", data_dir=data_dir)
-    table = run("projections", data_dir=data_dir)
 
     events = [json.loads(line) for line in beside.stdout.splitlines()]
     assert [event["seq"] for event in events] == [1, 2, 3, 4, 5]
@@ -70,13 +73,21 @@ def test_events_and_projections_are_shown_beside_a_server_and_without_one(data_d
     assert (followed.exit_code, followed.stderr) == (130, "")
     assert alone.stdout == followed.stdout, "followed or not, the same rows"
     assert alone.stdout.splitlines()[4].endswith("  assistant_msg         You said: hello there")
-    assert (unknown.exit_code, unknown.stdout) == (1, "")
-    assert unknown.stderr.startswith("rejoinder: there is no conversation ")
     items = {item["name"]: item for item in json.loads(standing.stdout)["items"]}
     assert items["conversations"]["status"] in ("waiting", "running"), "its lease may not have run out"
-    assert items["conversations"]["position"] >= events[-1]["position"]
+    assert items["conversations"]["position"] >= position
     assert items["conversations"]["lag_events"] == 0
-    assert len(table.stdout.splitlines()) == 1 + len(items)
+
+
+def test_a_conversation_that_there_is_not_is_said_and_a_database_of_ones_own_is_shown(database_url: str) -> None:
+    unknown = run("events", str(UUID(int=0)), database_url=database_url)
+    table = run("projections", database_url=database_url)
+
+    assert (unknown.exit_code, unknown.stdout) == (1, "")
+    assert unknown.stderr == f"rejoinder: there is no conversation {UUID(int=0)}\n"
+    head, *rows = table.stdout.splitlines()
+    assert head.split()[:4] == ["name", "version", "generation", "status"]
+    assert {row.split()[0]: row.split()[3] for row in rows} == dict.fromkeys((one.name for one in PROJECTIONS), "new")
 
 
 def test_who_reads_only_the_beginning_ends_the_command_in_peace(data_dir: Path) -> None:
@@ -95,7 +106,7 @@ def test_who_reads_only_the_beginning_ends_the_command_in_peace(data_dir: Path) 
             assert reading.stdout is not None
             assert reading.stderr is not None
             reading.stdout.close()
-            assert (reading.wait(60), reading.stderr.read()) == (0, "")
+            assert (reading.wait(PATIENCE_S), reading.stderr.read()) == (0, "")
 
 
 def test_config_shows_what_is_in_force_without_secrets() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import queue
 import shutil
@@ -16,7 +17,8 @@ import time
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.request import Request, urlopen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -174,6 +176,13 @@ def run(*arguments: str, typed: str = "", **settings: object) -> Ended:
         for line in typed.splitlines():
             program.type(line)
         return program.end()
+
+
+def fetched(url: str, body: Any = None) -> Any:
+    """Return the JSON that a server answers, to a body if there is one."""
+    data = None if body is None else json.dumps(body).encode()
+    with urlopen(Request(url, data, {"Content-Type": "application/json"}), timeout=PATIENCE_S) as answer:
+        return json.load(answer)
 
 
 def environment(**settings: object) -> dict[str, str]:
