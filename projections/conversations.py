@@ -44,9 +44,11 @@ def fold(rows: Rows, events: Sequence[Event]) -> None:
 def _follow(row: Row, conversation_id: UUID, events: Sequence[Event]) -> None:
     conversation = load_state(conversation_id, row["state"])
     newest = skim(conversation, events)
-    if not _watch(row, conversation, newest) and len(newest) < len(events):  # so it was before the newest turn
-        conversation = load_state(conversation_id, row["state"])
-        _watch(row, conversation, events)
+    rested, before = _watch(row, conversation, newest), events[: -len(newest)]
+    while before and not rested:  # it did in a turn before, or not at all
+        earlier = load_state(conversation_id, row["state"])
+        newest = skim(earlier, before)
+        rested, before = _watch(row, earlier, newest), before[: -len(newest)]
     for event in events:
         _describe(row, event)
     row["status"] = _status(conversation)

@@ -44,7 +44,10 @@ def keep_state(conversation: Conversation) -> dict[str, Any] | None:
 
 
 def skim(conversation: Conversation, events: Sequence[Event]) -> Sequence[Event]:
-    """Evolve to where the newest `turn_started` stands, past all that ends with it; return it and what follows."""
+    """Evolve to where the newest `turn_started` stands, past all that ends with it; return it and what follows.
+
+    What it goes past is not decoded: it need not be readable any more, as for commands, which read no further back.
+    """
     newest = next((n for n in range(len(events) - 1, 0, -1) if events[n].type == "turn_started"), 0)
     for event in events[:newest]:
         if event.type in _LASTING:

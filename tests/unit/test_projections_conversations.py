@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from tests.support.given import (
     asked,
     called,
     changed,
+    claimed,
     closed,
     finished,
     history,
@@ -24,7 +26,7 @@ from tests.support.given import (
     started,
     stored,
 )
-from tests.support.projecting import given, given_log
+from tests.support.projecting import fold_whole, given, given_log
 
 IDLE = {"state": "idle", "pending": {}}
 SOURCE = UUID("0192f1a2-0000-7000-8000-00000000000f")
@@ -103,3 +105,11 @@ def test_newest_activity_is_the_time_of_the_newest_event() -> None:
     late = stored(history(started(), asked())[1].model_copy(update={"timestamp": NOW + timedelta(days=1)}))
     first = stored(history(started())[0])
     given_log([first, late]).project(CONVERSATIONS).then({"created_at": NOW, "updated_at": NOW + timedelta(days=1)})
+
+
+def test_r4_what_a_newer_turn_has_made_an_end_of_need_not_be_readable_however_the_log_is_cut() -> None:
+    facts = (*OPEN_TURN, said(), closed(), asked("m2"), claimed(), said(""), called("c1"))
+    log = [stored(event) for event in history(*facts)]
+    unreadable = [log[0], replace(log[1], data="{}"), *log[2:]]
+    for length in range(5, len(log) + 1):  # it has rested since then, whatever else has begun
+        assert fold_whole(CONVERSATIONS, unreadable[:length]) == fold_whole(CONVERSATIONS, log[:length]), length
