@@ -50,10 +50,15 @@ class Remote:
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     async def greet(self) -> None:
-        """Look whether a server is there and takes the key; raises `CommandFailed`."""
+        """Look whether a server is there and takes the key; raises `CommandFailed`.
+
+        One whose list of conversations is away for the moment is a server all the same.
+        """
         try:
             await self._once("GET", "/v1/conversations?limit=1")
         except Refused as refused:
+            if refused.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                return
             if refused.status == HTTPStatus.UNAUTHORIZED:
                 raise CommandFailed(
                     f"{self._url} does not know this key: give one by --key or REJOINDER_API_KEY", WRONG_USAGE
