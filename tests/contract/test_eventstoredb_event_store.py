@@ -18,7 +18,7 @@ from tests.contract.outage_contract import OutageContract
 from tests.contract.samples import PATIENCE, caught_up, events, some_stream
 from tests.contract.server_contract import ServerContract
 from tests.support.eventstoredb import Fault
-from tests.support.eventstoredb.fixtures import double
+from tests.support.eventstoredb.fixtures import double, patient
 from tests.support.eventstoredb.real import IMAGES, real_server
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ async def test_l14_stores_with_another_prefix_do_not_see_each_other_and_their_po
 ) -> None:
     one, other = uuid4().hex, uuid4().hex
     stream = some_stream()
-    async with EventStoreDBEventStore(double.uri, one) as idle, EventStoreDBEventStore(double.uri, other) as busy:
+    async with patient(double.uri, one) as idle, patient(double.uri, other) as busy:
         await idle.append(stream, events(1), 0)
         [own] = await idle.read(stream)
         assert await busy.read(stream) == await busy.read_all(0, limit=10) == []
@@ -114,7 +114,7 @@ async def test_l14_stores_with_another_prefix_do_not_see_each_other_and_their_po
                     batch = await anext(batches)
                     assert not batch.events
                     position = batch.position
-    async with EventStoreDBEventStore(double.uri, one) as reopened:
+    async with patient(double.uri, one) as reopened:
         assert await reopened.head() >= position, "or read models that looked so far would be refused"
         async with aclosing(reopened.subscribe(position)) as batches:
             assert (await caught_up(batches)).events == ()
