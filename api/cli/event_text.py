@@ -58,7 +58,7 @@ def _started(data: Mapping[str, Any]) -> str:
 
 
 def _titled(data: Mapping[str, Any]) -> str:
-    return f"title {_written(data['title'])}" if data.get("title") else ""
+    return f"title {_written(data['title'])}" if data.get("title") is not None else ""
 
 
 _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {

@@ -9,6 +9,8 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
+from api.cli.event_text import event_text
+from api.cli.printable import shortened
 from api.debugging.moment import Fold, beginning, of_one_append, state_at
 from api.debugging.patch import json_patch
 from api.debugging.seen import Json
@@ -20,12 +22,16 @@ if TYPE_CHECKING:
     from projections.event import Event
 
 
+MOST_CHARACTERS = 500
+"""Of what an event says."""
+
+
 class Step(BaseModel):
     """An event, and what it made of the conversation.
 
-    `patch` (RFC 6902) leads from the state before to the state after it; `owes` is what the log owed at the event's own
-    time; `messages` are the rows that people see, as far as the event made or changed them. `amid`: the next event
-    came in the same append, so that nobody has ever seen the log end here.
+    `text` tells in a line what it says. `patch` (RFC 6902) leads from the state before to the state after it; `owes` is
+    what the log owed at the event's own time; `messages` are the rows that people see, as far as the event made or
+    changed them. `amid`: the next event came in the same append, so that nobody has ever seen the log end here.
     """
 
     seq: int
@@ -33,6 +39,7 @@ class Step(BaseModel):
     type: str
     occurred_at: datetime
     data: Json
+    text: str
     patch: list[Json]
     owes: list[Json]
     amid: bool
@@ -89,6 +96,7 @@ class Steps:
             type=event.type,
             occurred_at=event.occurred_at,
             data=event.data,
+            text=shortened(event_text(event.type, event.data), MOST_CHARACTERS),
             patch=json_patch(before, self._state),
             owes=self._fold.owes(event.occurred_at),
             amid=of_one_append(event, following),

@@ -30,8 +30,8 @@ async function more() {
 
 byId("more-steps").addEventListener("click", more);
 
-function step(path, { seq, type, occurred_at, data, patch, owes }) {
-  const glance = el("span", { class: "glance" }, JSON.stringify(data));
+function step(path, { seq, type, occurred_at, data, text, patch, owes, amid }) {
+  const glance = el("span", { class: "glance", dir: "auto" }, text);
   const summary = el("summary", {}, el("b", {}, `${seq} ${type}`), glance, el("span", { class: "chip" }, when(occurred_at)));
   const found = el("div", { class: "result", role: "status", hidden: true });
   const show = (look) => async () => {
@@ -52,7 +52,7 @@ function step(path, { seq, type, occurred_at, data, patch, owes }) {
   const body = el(
     "div",
     {},
-    paragraph(`Owed then: ${owed(owes)}`),
+    paragraph(amid ? "The next event was appended with this one." : `Owed then: ${owed(owes)}`),
     block(pretty(data), "What it says"),
     block(patch.map(line).join("\n"), "What it changed"),
     buttons,

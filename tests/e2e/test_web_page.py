@@ -99,7 +99,10 @@ async def test_a_conversation_is_looked_at_event_by_event(page: Page, url: str) 
     asked = "document.querySelectorAll('#steps > details')[5]"
     await page.evaluate(f"{asked}.open = true")
     await page.sees("Owed then: await_input call_")
-    assert "+ /calls/" in await page.evaluate("document.querySelectorAll('#steps > details')[4].textContent")
+    call = await page.evaluate("document.querySelectorAll('#steps > details')[4].textContent")
+    assert 'send_email(to="ada@example.org", body="hi")' in call
+    assert "The next event was appended with this one." in call
+    assert "+ /calls/" in call
 
     await page.click("button", "Why?")
     trace = await page.until(f"{asked}.querySelector('.result pre')?.textContent")
