@@ -12,6 +12,8 @@ from domain.wire import ALL_TYPES
 from projections.retrying import fold_again
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from psycopg import AsyncConnection
 
     from domain.event_store import EventStore
@@ -45,13 +47,19 @@ LIMIT = 100
 async def heal(database: Connections, store: EventStore, led: Led) -> None:
     """Fold again what a projection holds only in part. Raises as `fold_again` does."""
     name = led.projection.name
+    while found := await _parked(database, led):
+        for conversation_id in found:
+            await fold_again(database, store, led.projection, conversation_id)
+        logger.info("%s folded %d conversations again", name, len(found), extra={"action": "projection_healed"})
+
+
+async def _parked(database: Connections, led: Led) -> list[UUID]:
+    """Park all conversations that are to be folded again, and return some of them."""
     async with database.connection() as connection:
         while await _park(connection, led):
             pass
-        while found := await (await connection.execute(PARKED, [name, LIMIT])).fetchall():
-            for (conversation_id,) in found:
-                await fold_again(connection, store, led.projection, conversation_id)
-            logger.info("%s folded %d conversations again", name, len(found), extra={"action": "projection_healed"})
+        found = await (await connection.execute(PARKED, [led.projection.name, LIMIT])).fetchall()
+    return [conversation_id for (conversation_id,) in found]
 
 
 async def _park(connection: AsyncConnection, led: Led) -> bool:

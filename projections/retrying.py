@@ -59,19 +59,18 @@ async def retry(database: Connections, store: EventStore, projection: Projection
     retried = 0
     async with database.connection() as connection:
         [(before,)] = await (await connection.execute("select clock_timestamp()")).fetchall()
-        while found := await _next(connection, projection, before):
-            retried += await fold_again(connection, store, projection, found)
+    while found := await _next(database, projection, before):
+        retried += await fold_again(database, store, projection, found)
+    async with database.connection() as connection:
         [(parked,)] = await (await connection.execute(COUNT, [projection.name])).fetchall()
     return Retried(retried, parked)
 
 
-async def fold_again(
-    connection: AsyncConnection, store: EventStore, projection: Projection, conversation_id: UUID
-) -> bool:
+async def fold_again(database: Connections, store: EventStore, projection: Projection, conversation_id: UUID) -> bool:
     """Make a parked conversation's rows anew from its whole log; False if it stays parked. Raises as `retry` does."""
     led = Led(projection, epoch=0)
     key = (projection.name, conversation_id)
-    async with connection.transaction():
+    async with database.connection() as connection, connection.transaction():
         await connection.execute(AT_ONCE)
         held = await (await connection.execute(HOLD, key)).fetchone()
         if held is None:
@@ -98,8 +97,9 @@ async def fold_again(
     return not sieve.refused
 
 
-async def _next(connection: AsyncConnection, projection: Projection, before: object) -> UUID | None:
-    row = await (await connection.execute(NEXT, {"name": projection.name, "before": before})).fetchone()
+async def _next(database: Connections, projection: Projection, before: object) -> UUID | None:
+    async with database.connection() as connection:
+        row = await (await connection.execute(NEXT, {"name": projection.name, "before": before})).fetchone()
     return row[0] if row else None
 
 

@@ -24,13 +24,14 @@ def retry(names: Names) -> Job:
 
 async def _retry(settings: Settings, *, names: Sequence[str]) -> int:
     from api.app import opened_stores
+    from infra.long_loans import LongLoans
     from projections.parked import list_parked
     from projections.retrying import retry
 
     still = 0
     async with opened_stores(settings) as stores:
         for projection in named(stores.projections, names):
-            done = await retry(stores.database, stores.event_store, projection)
+            done = await retry(LongLoans(stores.database), stores.event_store, projection)
             print(f"{projection.name}: {done.retried} conversations flow again, {done.parked} are parked")
             async with stores.database.connection() as connection:
                 page = await list_parked(connection, projection.name, cursor=None, limit=SHOWN)

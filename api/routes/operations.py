@@ -20,6 +20,7 @@ from api.routes.rebuilds import RebuildItem
 from api.routing import Route
 from api.telemetry import CONTENT_TYPE, telemetry_of
 from domain.errors import ConversationNotFound
+from infra.long_loans import LongLoans
 from projections.parked import list_parked
 from projections.pausing import pause, resume
 from projections.retrying import retry
@@ -126,7 +127,7 @@ async def resume_projection(request: web.Request, _asked: NoParameters) -> web.R
 async def retry_projection(request: web.Request, _asked: NoParameters) -> web.Response:
     """Fold the parked conversations of a read model again; those that are refused again stay parked."""
     have = resources(request)
-    done = await retry(have.database, have.event_store, projection_of(request))
+    done = await retry(LongLoans(have.database), have.event_store, projection_of(request))
     item = await _status(request)
     return json_answer(RetriedProjection(**item.model_dump(), retried=done.retried))
 

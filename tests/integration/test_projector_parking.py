@@ -20,9 +20,12 @@ from tests.support.read_side import ReadSide, open_read_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from contextlib import AbstractAsyncContextManager
 
     import pytest
+    from psycopg import AsyncConnection
 
+    from infra.database import Database
     from projections.projection import Projection
 
 HELD = "select projection, conversation_id, seq, last_seq, attempts from parked order by projection, conversation_id"
@@ -157,6 +160,28 @@ async def test_r6_a_retry_meets_a_projector_at_work_and_no_event_is_lost_or_doub
         await read_side.reached(await read_side.store.head())
         assert await read_side.execute(HELD) == []
         await check_rows(read_side, [CONVERSATIONS])
+
+
+class Lending:
+    """A database that counts how often it lends a connection."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.loans = 0
+
+    def connection(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        self.loans += 1
+        return self._database.connection()
+
+
+async def test_r6_a_retry_of_many_conversations_borrows_a_connection_for_each(database_url: str) -> None:
+    poisoned = Poisoned(CONVERSATIONS)
+    async with open_read_side(database_url, [poisoned.projection]) as read_side:
+        async with read_side.projecting():
+            await read_side.reached(await read_side.append([e for n in range(1, 9) for e in conversation(n, "poison")]))
+        lending = Lending(read_side.database)
+        assert await retry(lending, read_side.store, poisoned.projection) == Retried(0, 8)
+        assert lending.loans > 8, "a connection may be lent for some seconds only"
 
 
 async def test_r6_a_retry_keeps_what_workers_know_of_the_agenda_and_removes_what_the_log_does_not_explain(
