@@ -65,7 +65,6 @@ class _Examination:
         self._judge = Judge(conversation_id)
         self._work = OpenWork(self._judge.conversation)
         self._in_file: dict[str, int] = {stream_of(conversation_id): 0}
-        self._first: Line | None = None
         self._last_line = 0
         self._arrival = Arrival(conversation_id)
 

@@ -39,12 +39,6 @@ class Line:
     event: StoredEvent
 
 
-def read_header(path: Path) -> Header:
-    """Return what the first line says; raises `ExportError`, `OSError`."""
-    with path.open("rb") as file:
-        return _header(file.readline(MOST_BYTES))
-
-
 def read_total(path: Path) -> int:
     """Return how many events the last line counts; raises `ExportError` for one that is none or cut off, `OSError`."""
     with path.open("rb") as file:
