@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 LEASE_S = 5.0
 LOOK_EVERY_S = 2.0
 """Leases are renewed, and those of others tried, this often: a dead leader is replaced within the sum of both."""
-HAND_BACK_S = LEASE_S
-"""What takes longer comes too late: by then they have run out."""
+HAND_BACK_S = 4.0
+"""A program has ten seconds to stop; and after `LEASE_S` leases have run out anyway."""
 
 # of another version: only code of that version leads it
 OF_THIS_VERSION = """

@@ -83,7 +83,8 @@ class Rows:
 
 
 @pytest.fixture
-async def rows(database_url: str) -> AsyncIterator[Rows]:
+async def rows(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rows]:
+    monkeypatch.setattr("infra.agenda.ANSWER_S", PATIENCE_S)
     async with Database(database_url, wait_s=PATIENCE_S) as database:
         async with database.connection() as connection:
             await ensure_schema(connection, [AGENDA])
