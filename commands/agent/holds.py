@@ -105,9 +105,9 @@ class Holds:
         return running is not None and running.hold is hold
 
     async def _renew(self) -> None:
-        holds = [running.hold for running in self._running.values()]
+        holds, asked_at = [running.hold for running in self._running.values()], _time()
         held = await self._agenda.extend([hold.claim for hold in holds]) if holds else set()
-        self._renewed_at = _time()
+        self._renewed_at = asked_at  # the leases may be as old as that, however long the answer was on its way
         for hold in holds:
             if hold.claim.conversation_id not in held and self._runs(hold):
                 logger.info("a conversation is not held any more", extra={"action": "lease_lost"})

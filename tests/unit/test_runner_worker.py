@@ -277,6 +277,31 @@ async def test_t7_a_process_that_stood_still_claims_its_own_conversation_again(m
     assert (gate.stopped, count(log, events.TurnResumed), len(office.model.requests)) == (1, 1, 2)
 
 
+async def test_t7_a_worker_that_hears_late_that_its_leases_were_renewed_does_not_take_over_from_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(holds, "RENEW_EVERY_S", 0.05)
+    office, gate, late = Office(), Gate(), iter([True])
+    office.model.script = [gate.reply]
+
+    async def trouble(name: str) -> None:
+        if name == "extend done" and next(late, False):
+            await asyncio.sleep(0.3)
+            office.clock.time += timedelta(seconds=9)
+            office.agenda.hint(None)
+
+    office.agenda.trouble = trouble
+    async with office.working():
+        one = await office.start("Hello")
+        await office.model.was_asked(1)
+        await office.agenda.until(lambda: office.agenda.calls.count("extend") > 1)
+        gate.open.set()
+        await office.rests(one)
+    log = await office.log(one)
+    assert_paid(log)
+    assert (count(log, events.TurnResumed), len(office.model.requests)) == (0, 1)
+
+
 async def test_t7_after_an_outage_of_the_agenda_a_worker_does_not_take_over_from_itself(
     monkeypatch: pytest.MonkeyPatch, without_pauses: None
 ) -> None:
