@@ -64,6 +64,7 @@ async def _chat(settings: Settings, conversation_id: UUID | None, url: str | Non
                 await talk.run(conversation_id)
             except asyncio.CancelledError:
                 print()
+            talk.say_goodbye()
     return 0
 
 

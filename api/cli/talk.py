@@ -48,7 +48,6 @@ class Talk:
                 if line is None or line.strip() in ("/quit", "/exit"):
                     break
                 await self._take(line, call)
-            self._say_goodbye()
         finally:
             await self._leaving.aclose()
 
@@ -139,7 +138,8 @@ class Talk:
         assert self._followed is not None
         return f"/v1/conversations/{self._followed.conversation_id}"
 
-    def _say_goodbye(self) -> None:
+    def say_goodbye(self) -> None:
+        """Say how to come back, however it was left."""
         if self._followed is None:
             return
         waits = "an answer is still waited for; " if self._followed.question else ""

@@ -198,6 +198,7 @@ def test_on_a_terminal_an_approval_is_asked_for_and_ctrl_c_leaves(url: str) -> N
     shown = "\n".join(terminal.lines)
     assert '(to="ada@example.org", body="hi!")' in shown
     assert "you: " not in shown, "what was typed is there already"
+    assert terminal.lines[-1].startswith("go on with: rejoinder chat ")
 
 
 def _without_times(text: str) -> list[str]:
