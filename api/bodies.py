@@ -72,11 +72,11 @@ def parse_json(raw: bytes) -> Any:
 async def _read(request: web.Request) -> bytes:
     limit = resources(request).settings.max_body_bytes
     if request.content_length is not None and request.content_length > limit:
-        raise BodyTooLarge(f"a body may have {limit} bytes")
+        raise BodyTooLarge(f"a body may have {limit:,} bytes, as REJOINDER_MAX_BODY_BYTES says")
     try:
         raw = await request.read()
     except web.HTTPRequestEntityTooLarge:
-        raise BodyTooLarge(f"a body may have {limit} bytes") from None
+        raise BodyTooLarge(f"a body may have {limit:,} bytes, as REJOINDER_MAX_BODY_BYTES says") from None
     if raw and (request.content_type not in JSON_TYPES or (request.charset or "utf-8").lower() != "utf-8"):
         raise UnsupportedMediaType("send JSON in UTF-8 with Content-Type: application/json")
     return raw

@@ -37,7 +37,9 @@ async def _drop(settings: Settings, *, name: str) -> int:
 
     async with opened_stores(settings) as stores:
         if name in (one.name for one in stores.projections):
-            raise CommandFailed(f"the code has the read model {name}: take it out of REJOINDER_PROJECTIONS first")
+            raise CommandFailed(
+                f"the code has the read model {name}: take one of your own out of REJOINDER_PROJECTIONS"
+            )
         async with stores.database.connection() as connection:
             try:
                 dropped = await drop(connection, name)
