@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from api.app import ROLES, running
+from infra.litellm_library import load_litellm
 from infra.settings import load_settings
 from tests.support import agent_tools
 
@@ -144,6 +145,8 @@ async def system_over(
         "model_api_key": "sk-scripted",
         "tools": ("tests.support.agent_tools",),
     }
+    if "worker" in roles:
+        await asyncio.to_thread(load_litellm)  # else whoever waits for the first answer waits for it too
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(running(load_settings(**(given | settings)), roles))
         session = await stack.enter_async_context(aiohttp.ClientSession())
