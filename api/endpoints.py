@@ -70,7 +70,9 @@ def operation(
 
     def register(handle: OperationHandler[Query]) -> Route:
         async def handler(request: web.Request) -> web.Response:
-            return await handle(request, read_query(request, parameters))
+            asked = read_query(request, parameters)
+            await read_body(request, NoParameters)
+            return await handle(request, asked)
 
         return Route(
             method=method,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TAKING_BODIES = [route for route in ROUTES if route.body is not None]
 ASKED = [route for route in ROUTES if route.query is not None]
+TAKING_NONE = [route for route in ROUTES if route.body is None and route.access == "admin" and route.method != "GET"]
 EXAMPLES: dict[str, Any] = {"content": "x", "outcome": "approve", "expires_at": None}
 
 
@@ -194,6 +195,12 @@ async def test_no_problem_repeats_a_value(api: Api) -> None:
     answer = await api("POST", "/v1/conversations", json={"id": "s3cret-value"})
     assert (answer.status, names(answer)) == (422, ["id"])
     assert b"s3cret-value" not in answer.raw
+
+
+@pytest.mark.parametrize("route", TAKING_NONE, ids=name_of)
+async def test_a_body_where_none_is_taken_is_refused_by_the_names_of_its_fields(api: Api, route: Route) -> None:
+    answer = await call(api, route, str(uuid4()), json={"surprise": "s3cret"})
+    assert (answer.status, names(answer)) == (422, ["surprise"])
 
 
 @pytest.mark.parametrize("route", ASKED, ids=name_of)
