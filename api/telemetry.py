@@ -21,8 +21,8 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 PARTS = ("log", "database", "projections")
 UNKNOWN = "(none)"
 PROJECTIONS = {
-    "lag_events": "Events to be projected; NaN from 1,000 on, or if it never ran.",
-    "lag_seconds": "Age of the oldest event to be projected; NaN if it never ran.",
+    "lag_events": "Events to be projected; +Inf from 1,000 on, or if it never ran.",
+    "lag_seconds": "Age of the oldest event to be projected; +Inf if it never ran.",
     "position": "Position of the log up to which it is projected.",
     "parked": "Conversations whose events wait, for one of them could not be projected.",
     "generation": "How often it was built.",
@@ -106,7 +106,7 @@ class Telemetry:
             self._status.labels(projection["name"], projection["status"]).set(1)
             for field, gauge in self._projections.items():
                 value = projection[field]
-                gauge.labels(projection["name"]).set(math.nan if value is None else value)
+                gauge.labels(projection["name"]).set(math.inf if value is None else value)
             for field, gauge in self._rebuilds.items():
                 if rebuild := projection["rebuild"]:
                     gauge.labels(projection["name"]).set(rebuild[field])
