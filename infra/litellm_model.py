@@ -125,12 +125,12 @@ class LiteLLMModel:
         """Hand the deltas over; return the whole and the reason why it ended, None when the stream just stopped."""
         assembly, finish = ReplyAssembly(), None
         while (chunk := await _within(request.max_gap_s, anext(chunks, None))) is not None:
+            if usage := reported.read(chunks):  # first: who is shown the chunk's words may stop the call
+                items.put(usage)
             for choice in chunk.choices[:1]:
                 for delta in assembly.add(choice.delta):
                     items.put(delta)
                 finish = choice.finish_reason or finish
-            if usage := reported.read(chunks):
-                items.put(usage)
             await items.room()
         return assembly, finish if _has_finished(chunks) else None
 
