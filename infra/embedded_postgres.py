@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 5.0
 TEND_INTERVAL_S = 0.2
-FAILED_STARTS = 6
-"""So many in a row (three seconds) are more than the wait for the last connections of a server that was killed."""
+FAILED_STARTS = 9
+"""So many in a row (over nine seconds) are more than the wait for the last connections of a server that was killed."""
 
 
 class EmbeddedPostgres:
