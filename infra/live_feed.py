@@ -82,8 +82,10 @@ class _Channel:
         # who hands a turn back is followed by a worker that begins the same try again
         return message.spoken_in == self.heard.spoken_in and message.index == 0 < self.heard.index
 
-    def adopt(self, heard: _Heard) -> None:
-        """Take the row's state over if it is newer, and pass it on."""
+    def adopt(self, heard: _Heard, before: _Heard | None) -> None:
+        """Take the row's state over if it is newer, and pass it on; `before` was heard when its reading began."""
+        if self.heard is not None and self.heard is not before and self.heard.spoken_in == heard.spoken_in:
+            return  # the same try began again meanwhile: the row is what was to be forgotten
         if self.heard is None or (heard.spoken_in, heard.index) > (self.heard.spoken_in, self.heard.index):
             self.heard = heard
             self._tell(self.partials())
@@ -159,6 +161,7 @@ class LiveFeed:
                         await self._read([message.conversation_id])
 
     async def _read(self, conversation_ids: list[UUID]) -> None:
+        before = {one: self._channels[one].heard for one in conversation_ids if one in self._channels}
         try:
             async with self._database.connection() as connection:
                 rows = await (await connection.execute(READ, (conversation_ids,))).fetchall()
@@ -167,7 +170,8 @@ class LiveFeed:
             return
         for conversation_id, turn, step, attempt, try_, index, text, thinking in rows:
             if channel := self._channels.get(conversation_id):
-                channel.adopt(_Heard((turn, step, attempt, try_), index, {"thinking": [thinking], "text": [text]}))
+                heard = _Heard((turn, step, attempt, try_), index, {"thinking": [thinking], "text": [text]})
+                channel.adopt(heard, before.get(conversation_id))
 
 
 def _news(name: Literal["delta", "partial"], message: LiveMessage) -> LiveNews:

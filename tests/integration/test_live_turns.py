@@ -13,6 +13,7 @@ import pytest
 
 from commands.agent.live import LiveAt
 from commands.ports import NOTHING_SAID, Partial
+from infra import live_feed
 from infra.database import Database
 from infra.live_feed import LiveFeed, LiveNews
 from infra.live_turns import PostgresLiveTurns
@@ -44,6 +45,11 @@ class Watcher:
 
     async def until(self, text: str, thinking: str = "") -> None:
         while self.texts != {"text": text, "thinking": thinking}:
+            self._told.clear()
+            await self._told.wait()
+
+    async def told(self) -> None:
+        while not self.news:
             self._told.clear()
             await self._told.wait()
 
@@ -192,6 +198,33 @@ async def test_w2_another_try_clears_what_the_one_before_it_said(nodes: Nodes, a
             continue
 
     assert watcher.news[-1]["index"] == 1
+
+
+async def test_w2_what_was_read_before_the_same_try_began_again_is_not_shown(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speaker, other, watcher, conversation = await nodes.speaker(), await nodes.speaker(), Watcher(), uuid4()
+    speaker.publish(at(conversation), "text", "abandoned")
+    while (await other.partial(conversation)).text != "abandoned":
+        continue
+    feed = await nodes.listener()
+    waiting = "from (select pg_advisory_xact_lock_shared(1)) as held, live_turns"
+    read = live_feed.READ.replace("from live_turns", waiting)
+    monkeypatch.setattr("infra.live_feed.READ", read)  # waits, and yet returns what there was when it began
+    with psycopg.connect(nodes.dsn) as held:
+        held.execute("select pg_advisory_xact_lock(1)")
+        with feed.watched(conversation, watcher):
+            while not await asyncio.to_thread(nodes.sql, "select 1 from pg_locks where not granted"):
+                continue
+            speaker.clear(conversation)
+            other.restart(at(conversation))
+            await watcher.told()
+            held.rollback()
+            await looked_up(feed)
+            other.publish(at(conversation), "text", "new")
+            await watcher.until("new")
+
+    assert {item["text"] for item in watcher.news} == {"", "new"}
 
 
 async def test_w2_what_a_superseded_attempt_still_says_is_shown_to_nobody(nodes: Nodes) -> None:
