@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from api.cli.printable import on_one_line, shortened
 from api.cli.replay_text import owed_text, patch_lines
+from api.printable import on_one_line, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

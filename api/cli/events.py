@@ -77,7 +77,7 @@ class _Rows:
     def __call__(self, events: Iterable[StoredEvent]) -> None:
         from rich.text import Text
 
-        from api.cli.event_text import COLOURS, event_text
+        from api.event_text import COLOURS, event_text
 
         if not self._headed:
             self._console.print(f"{'seq':>5}  {'time (UTC)':<19}  {'type':<20}  event", style="bold")

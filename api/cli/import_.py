@@ -71,7 +71,7 @@ async def _import(settings: Settings, *, path: Path, resume: bool) -> int:
 
 def _show_open(arrivals: Sequence[Arrival]) -> int:
     """Print what workers would do, and return in how many conversations."""
-    from api.cli.printable import on_one_line
+    from api.printable import on_one_line
 
     found = [arrival for arrival in arrivals if arrival.open_work]
     for arrival in found[:MOST_SHOWN]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from api.cli.event_text import call_text, event_text, parts_text
-from api.cli.printable import on_one_line, printable
+from api.event_text import call_text, event_text, parts_text
+from api.printable import on_one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,12 +14,12 @@ from textual.content import Content
 from textual.events import Event, Key
 from textual.widgets import Footer, Input, Static
 
-from api.cli.printable import printable
 from api.cli.replay_text import context_head, context_lines, owed_text, patch_lines, shown_lines, state_text
 from api.cli.stepper_list import EventList
 from api.cli.stepper_looks import Looks
 from api.cli.stepper_pane import Pane, Panes
 from api.debugging.search import find
+from api.printable import printable
 from domain.errors import DomainError
 from domain.event_store import StoreError
 

@@ -15,8 +15,8 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from api.cli.event_text import COLOURS, event_text
-from api.cli.printable import shortened
+from api.event_text import COLOURS, event_text
+from api.printable import shortened
 from domain.event_store import StoreError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from api.cli.printable import printable, shortened
+from api.printable import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -86,8 +86,8 @@ def _draw(found: Trace) -> None:
 def _line(event: TraceEvent) -> Text:
     from rich.text import Text
 
-    from api.cli.event_text import COLOURS
-    from api.cli.printable import shortened
+    from api.event_text import COLOURS
+    from api.printable import shortened
 
     asked = event.role == "event"
     line = Text(overflow="ellipsis", no_wrap=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from api.cli.event_text import call_text, parts_text
-from api.cli.printable import on_one_line, printable, shortened
+from api.event_text import call_text, parts_text
+from api.printable import on_one_line, printable, shortened
 from domain import events
 from domain.parts import text_of
 

@@ -69,7 +69,7 @@ async def _verify(settings: Settings, *, names: Sequence[str]) -> int:
 
 
 def _show(verdict: Verdict) -> None:
-    from api.cli.printable import on_one_line
+    from api.printable import on_one_line
 
     name = verdict.projection.name
     for difference in verdict.shown:
@@ -104,7 +104,7 @@ async def _verify_file(settings: Settings, *, path: Path, names: Sequence[str]) 
 
 
 def _show_findings(findings: Findings) -> None:
-    from api.cli.printable import on_one_line
+    from api.printable import on_one_line
 
     for fault in findings.shown:
         print(on_one_line(fault))

@@ -13,8 +13,8 @@ import typer
 from api.cli.failures import WRONG_USAGE, CommandFailed
 from api.cli.job import Job
 from api.cli.opened_history import Source, opened_history
-from api.cli.printable import shortened
 from api.cli.replay_text import context_head, context_lines, owed_text, patch_lines, shown_lines
+from api.printable import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

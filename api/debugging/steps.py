@@ -9,11 +9,11 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from api.cli.event_text import event_text
-from api.cli.printable import shortened
 from api.debugging.moment import Fold, beginning, of_one_append, state_at
 from api.debugging.patch import json_patch
 from api.debugging.seen import Json
+from api.event_text import event_text
+from api.printable import shortened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

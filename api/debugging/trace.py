@@ -8,9 +8,9 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from api.cli.event_text import event_text
-from api.cli.printable import shortened
 from api.debugging.causality import causes_of, effects_of, reaching
+from api.event_text import event_text
+from api.printable import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.cli.event_text import event_text
+from api.event_text import event_text
 
 
 @pytest.mark.parametrize(

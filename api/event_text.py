@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from api.cli.printable import on_one_line
+from api.printable import on_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
