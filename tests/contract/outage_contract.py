@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from domain.event_store import Appended, EventStore, StoredEvent, StoreError
-from tests.contract.samples import PATIENCE, caught_up, events, insisted, seqs, some_stream, take
+from tests.contract.samples import caught_up, events, insisted, seqs, some_stream, take
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -132,7 +133,7 @@ class OutageContract:
                 assert [type(error) for error in outcomes] == [StoreError] * 5
             finally:
                 await faults.start()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_S):
                 assert (await waiting).seq == 1
             settled = await insisted(lambda: impatient.append(stream, appended, 1))
             assert settled.seq == 3

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import uuid4
 
 from domain.event_store import NewEvent, StoreError, StreamDeleted, StreamMoved
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -19,14 +20,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = 120.0
-"""Seconds within which anything that a test waits for must have happened, and for which its stores bear an outage."""
-
 
 class OpenStore(Protocol):
     """Opens the store under test, which others may use as well; `patience` is how long it bears an outage."""
 
-    def __call__(self, *, patience: float = PATIENCE) -> AbstractAsyncContextManager[EventStore]: ...
+    def __call__(self, *, patience: float = PATIENCE_S) -> AbstractAsyncContextManager[EventStore]: ...
 
 
 def event(text: str = "hello") -> NewEvent:
@@ -54,7 +52,7 @@ async def outcome(append: Awaitable[Appended]) -> Appended | Exception:
 
 async def insisted(attempt: Callable[[], Awaitable[T]]) -> T:
     """Repeat what an impatient store gives up on a slow machine."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             with suppress(StoreError):
                 return await attempt()
@@ -63,14 +61,14 @@ async def insisted(attempt: Callable[[], Awaitable[T]]) -> T:
 async def take(batches: AsyncGenerator[Batch, None], count: int) -> list[StoredEvent]:
     """Read `count` events, or more if the last batch has more."""
     taken: list[StoredEvent] = []
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while len(taken) < count:
             taken += (await anext(batches)).events
     return taken
 
 
 async def caught_up(batches: AsyncGenerator[Batch, None]) -> Batch:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while not (batch := await anext(batches)).caught_up:
             pass
         return batch

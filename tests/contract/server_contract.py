@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.contract.event_store_contract import EventStoreContract
-from tests.contract.samples import PATIENCE, event, events, some_stream, take
-from tests.support.slack import SLACK_S
+from tests.contract.samples import event, events, some_stream, take
+from tests.support.slack import PATIENCE_S, SLACK_S
 
 if TYPE_CHECKING:
     from domain.event_store import EventStore
@@ -63,7 +63,7 @@ class ServerContract(EventStoreContract):
                     await take(batches, 100)  # it is at work
                     writer.send_signal(signal.SIGSTOP)
                     began = time.monotonic()
-                    async with asyncio.timeout(PATIENCE):
+                    async with asyncio.timeout(PATIENCE_S):
                         await store.append(some_stream(), [event()], 0)
                     slowest = max(slowest, time.monotonic() - began)
                     writer.send_signal(signal.SIGCONT)

@@ -18,7 +18,8 @@ from domain.event_store import (
     SlowSubscriber,
     StoredEvent,
 )
-from tests.contract.samples import PATIENCE, caught_up, event, events, seqs, some_stream, take
+from tests.contract.samples import caught_up, event, events, seqs, some_stream, take
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -86,7 +87,7 @@ class SubscriptionContract:
             assert [one.stream for one in history.events] == [f"{root}-conversation-1"]
             assert history.position == other.position
             other = await store.append(f"{root}-other", events(2), 2)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_S):
                 assert await anext(batches) == Batch((), other.position, caught_up=True)
             await store.append(f"{root}-summary-1", events(1), 0)
             assert [one.stream for one in await take(batches, 1)] == [f"{root}-summary-1"]
@@ -99,7 +100,7 @@ class SubscriptionContract:
             position = (await caught_up(batches)).position
             for version in range(0, 300, 50):
                 mark = (await store.append(busy, events(50), version)).position
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(PATIENCE_S):
                     while position < mark:
                         batch = await anext(batches)
                         assert not batch.events
@@ -117,7 +118,7 @@ class SubscriptionContract:
             assert (seqs(list(history.events)), history.position) == ([2, 3], 3)
             await store.append(other, events(1), 2)
             await store.append(stream, events(2), 3)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_S):
                 live = await anext(batches)
             assert (seqs(list(live.events)), live.position) == ([4, 5], 5)
 
@@ -181,7 +182,7 @@ class SubscriptionContract:
             listening = asyncio.create_task(listen(batches))
             await started.wait()
             listening.cancel()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_S):
                 await asyncio.wait({listening})
             assert listening.cancelled()
 
@@ -199,7 +200,7 @@ class SubscriptionContract:
             for _ in range(steps):
                 await asyncio.sleep(0)
             listening.cancel()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_S):
                 await asyncio.wait({listening})
             assert listening.cancelled()
 
@@ -214,7 +215,7 @@ class SubscriptionContract:
             subscriptions = [store.subscribe(await store.head()), store.subscribe_stream(some_stream(), 0)]
             listening = [asyncio.create_task(listen(*pair)) for pair in zip(subscriptions, ready, strict=True)]
             await asyncio.gather(*(event.wait() for event in ready))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             assert await asyncio.gather(*listening) == ["ended", "ended"]
 
     async def test_a_slow_reader_catches_up_and_misses_nothing(self, store: EventStore) -> None:

@@ -15,11 +15,12 @@ import pytest
 
 from infra.eventstoredb import EventStoreDBEventStore
 from tests.contract.outage_contract import OutageContract
-from tests.contract.samples import PATIENCE, caught_up, events, some_stream
+from tests.contract.samples import caught_up, events, some_stream
 from tests.contract.server_contract import ServerContract
 from tests.support.eventstoredb import Fault
 from tests.support.eventstoredb.fixtures import double, patient
 from tests.support.eventstoredb.real import IMAGES, real_server
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -40,7 +41,7 @@ class TestOnTheDouble(ServerContract):
 
     @pytest.fixture
     def open_store(self, double: DoubleProcess) -> OpenStore:
-        return partial(EventStoreDBEventStore, double.uri, patience=PATIENCE)
+        return partial(EventStoreDBEventStore, double.uri, patience=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ class TestOnARealServer(ServerContract):
 
     @pytest.fixture
     def open_store(self, server: str) -> OpenStore:
-        return partial(EventStoreDBEventStore, server, f"{RUN}-", patience=PATIENCE)
+        return partial(EventStoreDBEventStore, server, f"{RUN}-", patience=PATIENCE_S)
 
 
 class DoubleFaults:
@@ -92,7 +93,7 @@ class TestOutagesOfTheDouble(OutageContract):
 
     @pytest.fixture
     def open_store(self, double: DoubleProcess) -> OpenStore:
-        return partial(EventStoreDBEventStore, double.uri, patience=PATIENCE)
+        return partial(EventStoreDBEventStore, double.uri, patience=PATIENCE_S)
 
 
 async def test_l14_stores_with_another_prefix_do_not_see_each_other_and_their_positions_move_on(
@@ -107,7 +108,7 @@ async def test_l14_stores_with_another_prefix_do_not_see_each_other_and_their_po
         async with aclosing(idle.subscribe(own.position)) as batches:
             await caught_up(batches)
             mark = (await busy.append(stream, events(100), 0)).position
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_S):
                 position = own.position
                 while position < mark:
                     await busy.append(stream, events(100), await busy_version(busy, stream))

@@ -17,11 +17,11 @@ from infra.migrations import migrate
 from infra.postgres_event_store import PostgresEventStore, appender, connection
 from infra.postgres_event_store.subscriptions import HEAD
 from tests.contract.outage_contract import OutageContract
-from tests.contract.samples import PATIENCE, caught_up, events, outcome, seqs, some_stream, take
+from tests.contract.samples import caught_up, events, outcome, seqs, some_stream, take
 from tests.contract.server_contract import ServerContract
 from tests.support.postgres import own_postgres
 from tests.support.program import data_directory
-from tests.support.slack import SLACK_S
+from tests.support.slack import PATIENCE_S, SLACK_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -45,7 +45,7 @@ class TestPostgresEventStore(ServerContract):
 
     @pytest.fixture
     def open_store(self, database_url: str) -> OpenStore:
-        return partial(PostgresEventStore, database_url, patience=PATIENCE)
+        return partial(PostgresEventStore, database_url, patience=PATIENCE_S)
 
 
 class PostgresFaults:
@@ -99,12 +99,12 @@ class TestPostgresOutages(OutageContract):
 
     @pytest.fixture
     def open_store(self, server: EmbeddedPostgres) -> OpenStore:
-        return partial(PostgresEventStore, server.dsn, patience=PATIENCE)
+        return partial(PostgresEventStore, server.dsn, patience=PATIENCE_S)
 
 
 @pytest.fixture
 async def store(database_url: str) -> AsyncIterator[PostgresEventStore]:
-    async with PostgresEventStore(database_url, patience=PATIENCE) as store:
+    async with PostgresEventStore(database_url, patience=PATIENCE_S) as store:
         yield store
 
 
@@ -159,7 +159,7 @@ async def test_a_lost_notification_delays_no_longer_than_the_safety_poll(
 async def test_an_outage_is_borne_for_a_while_and_then_an_error(
     database_url: str, admin: psycopg.AsyncConnection
 ) -> None:
-    async with PostgresEventStore(database_url, patience=PATIENCE) as store:
+    async with PostgresEventStore(database_url, patience=PATIENCE_S) as store:
         stream, appended = some_stream(), events(2)
         await store.append(stream, events(1), 0)
         await admin.execute("select pg_advisory_lock(7261)")  # the log's lock
@@ -168,7 +168,7 @@ async def test_an_outage_is_borne_for_a_while_and_then_an_error(
             store.append(stream, appended, 1), store.append(some_stream(), events(1), 0), return_exceptions=True
         )
         assert [type(error) for error in both] == [StoreError, StoreError]
-        store._patience.seconds = PATIENCE
+        store._patience.seconds = PATIENCE_S
         await admin.execute("select pg_advisory_unlock(7261)")
         receipt = await store.append(stream, appended, 1)
         assert receipt.seq == 3
@@ -211,7 +211,7 @@ async def test_a_database_out_of_reach_or_without_a_log_is_an_error(empty_databa
 async def test_closing_settles_what_was_asked_for_and_takes_no_more(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appender, "CLOSING_SECONDS", PATIENCE)
+    monkeypatch.setattr(appender, "CLOSING_SECONDS", PATIENCE_S)
     streams = [some_stream() for _ in range(50)]
     async with PostgresEventStore(database_url) as store:
         appends = [asyncio.create_task(store.append(stream, events(1), 0)) for stream in streams]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from tests.crash.log_writer import Note, opened, read_journal
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 SECONDS = float(os.environ.get("REJOINDER_CRASH_SECONDS", "5"))
 """How long a run kills."""
-PATIENCE_S = 120
 ROOT = Path(__file__).parents[2]
 
 

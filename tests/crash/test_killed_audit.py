@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from tests.support.model_script import hang, says
+from tests.support.slack import PATIENCE_S
 from tests.support.workers import front, workers
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from tests.support.workers import Workers
 
 __all__ = ["front", "workers"]
-
-PATIENCE_S = 60
 
 
 async def kept(conversation: Conversation, holds: Callable[[list[Any]], bool]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.long_conversations import AGREES, SUMMARISES, is_summary, summaries, talked
 from tests.support.model_script import Rule, gate, says
-from tests.support.system import PATIENCE_S
+from tests.support.slack import PATIENCE_S
 from tests.support.workers import assert_paid_once, front, whole_log, workers
 
 if TYPE_CHECKING:

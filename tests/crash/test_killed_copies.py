@@ -18,6 +18,7 @@ from domain.wire import stream_of
 from tests.support.given import CONVERSATION, asked, claimed, closed, history, said, started, stored
 from tests.support.long_form import LONG
 from tests.support.program import Program, run, serve
+from tests.support.slack import PATIENCE_S
 from tests.support.transferring import exported
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ KILLS = (0, 1, 700, EVENTS - 700) if LONG else (700,)
 """The seqs after which an append is stopped, and its process killed."""
 STREAM = stream_of(CONVERSATION)
 PATH = f"/v1/conversations/{CONVERSATION}"
-PATIENCE_S = 120
 
 STOP_APPENDS = """
 create or replace function public.stop_appends() returns trigger language plpgsql as $$ begin

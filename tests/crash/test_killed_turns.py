@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from tests.support.long_form import LONG
 from tests.support.model_script import call, calls, gate, says
-from tests.support.system import PATIENCE_S, of_type, types
+from tests.support.slack import PATIENCE_S
+from tests.support.system import of_type, types
 from tests.support.workers import assert_paid_once, front, runs_noted, workers
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from infra.postgres_event_store import subscriptions
 from tests.support.long_form import LONG
 from tests.support.model_script import gate, says
 from tests.support.postgres_line import line_to
-from tests.support.slack import SLACK_S
+from tests.support.slack import PATIENCE_S, SLACK_S
 from tests.support.stream_nodes import SseReader
-from tests.support.system import PATIENCE_S, system_over, types
+from tests.support.system import system_over, types
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

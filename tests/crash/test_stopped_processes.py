@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from tests.support.long_form import LONG
 from tests.support.model_script import gate, says
-from tests.support.slack import SLACK_S
-from tests.support.system import PATIENCE_S, Conversation, System, of_type, system_over, types
+from tests.support.slack import PATIENCE_S, SLACK_S
+from tests.support.system import Conversation, System, of_type, system_over, types
 from tests.support.workers import assert_paid_once, front, whole_log, workers
 
 if TYPE_CHECKING:

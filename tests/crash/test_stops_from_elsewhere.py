@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.model_script import gate, says
-from tests.support.slack import SLACK_S
-from tests.support.stream_nodes import PATIENCE_S, SseReader
+from tests.support.slack import PATIENCE_S, SLACK_S
+from tests.support.stream_nodes import SseReader
 from tests.support.system import of_type, types
 from tests.support.workers import assert_paid_once, front, workers
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.model_script import Rule, Step, call, calls, drop, fails, hang, says
-from tests.support.system import PATIENCE_S, Conversation, of_type, system_over, types
+from tests.support.slack import PATIENCE_S
+from tests.support.system import Conversation, of_type, system_over, types
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support import agent_tools
 from tests.support.model_script import call, calls, fails, gate, says
-from tests.support.slack import SLACK_S
-from tests.support.system import PATIENCE_S, Conversation, of_type, types
+from tests.support.slack import PATIENCE_S, SLACK_S
+from tests.support.system import Conversation, of_type, types
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer

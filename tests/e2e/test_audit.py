@@ -13,7 +13,8 @@ from infra.audit_reading import request_as_of
 from infra.database import Database
 from tests.support import agent_tools
 from tests.support.model_script import Rule, call, calls, fails, gate, hang, says
-from tests.support.system import PATIENCE_S, of_type, system_over
+from tests.support.slack import PATIENCE_S
+from tests.support.system import of_type, system_over
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

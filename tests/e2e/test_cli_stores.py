@@ -12,7 +12,8 @@ from uuid import UUID
 import pytest
 
 from projections.catalog import PROJECTIONS
-from tests.support.program import PATIENCE_S, ROOT, Program, data_directory, environment, fetched, run
+from tests.support.program import ROOT, Program, data_directory, environment, fetched, run
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

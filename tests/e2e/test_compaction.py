@@ -19,7 +19,8 @@ from tests.support.long_conversations import (
     talked,
 )
 from tests.support.model_script import Rule, call, calls, context_window_exceeded, gate, says
-from tests.support.system import PATIENCE_S, of_type, types
+from tests.support.slack import PATIENCE_S
+from tests.support.system import of_type, types
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer, Received

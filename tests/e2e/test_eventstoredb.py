@@ -30,7 +30,8 @@ from tests.support.model_script import Rule, call, calls, gate, says, text_of
 from tests.support.postgres import fresh_database
 from tests.support.program import ROOT, Ended, Program
 from tests.support.remote_model_server import RemoteModelServer
-from tests.support.system import PATIENCE_S, Conversation, System, of_type, types
+from tests.support.slack import PATIENCE_S
+from tests.support.system import Conversation, System, of_type, types
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator

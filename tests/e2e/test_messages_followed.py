@@ -7,7 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tests.support.model_script import call, calls, says
-from tests.support.system import PATIENCE_S, of_type
+from tests.support.slack import PATIENCE_S
+from tests.support.system import of_type
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer

@@ -15,7 +15,8 @@ import psycopg
 from infra.database import Database
 from projections.positions import Positions
 from tests.support.model_script import call, calls, says
-from tests.support.program import PATIENCE_S, run, serve
+from tests.support.program import run, serve
+from tests.support.slack import PATIENCE_S
 from tests.support.system import System
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import pytest
 
 from projections.conversations import CONVERSATIONS
 from tests.support.program import serve
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 TOMORROW = Path(__file__).parents[1] / "support" / "tomorrow"
 OLD, NEW = CONVERSATIONS.version, CONVERSATIONS.version + 1
 STORED = "select version, generation from projections where name = 'conversations'"
-PATIENCE_S = 120
 
 
 class Node:

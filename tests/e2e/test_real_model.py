@@ -18,7 +18,8 @@ from tests.support.long_conversations import compacted, summaries
 from tests.support.model_server import ModelServer
 from tests.support.model_streams import failure_of, reply_of
 from tests.support.real_model import MODEL
-from tests.support.system import PATIENCE_S, of_type, system_over
+from tests.support.slack import PATIENCE_S
+from tests.support.system import of_type, system_over
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

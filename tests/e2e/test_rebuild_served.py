@@ -16,12 +16,12 @@ from psycopg import sql
 from infra.database import Database
 from projections.positions import Positions
 from tests.support.program import Program, run, serve
+from tests.support.slack import PATIENCE_S
 from tests.support.system import System
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-PATIENCE_S = 120
 LOOK_AGAIN_S = 0.05
 INDEXED = "select 1 from rebuilds where indexed"
 TRACES = "select (select count(*) from rebuilds), (select count(*) from pg_namespace where nspname like 'rejoinder%')"

@@ -35,7 +35,8 @@ from projections.testing import fold_whole
 from tests.support.eventstoredb import Double
 from tests.support.model_script import says
 from tests.support.random_log import random_log
-from tests.support.system import PATIENCE_S, System, system_over
+from tests.support.slack import PATIENCE_S
+from tests.support.system import System, system_over
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

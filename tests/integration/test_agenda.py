@@ -17,7 +17,7 @@ from infra.database import Database
 from projections.agenda import AGENDA
 from projections.schema import ensure_schema
 from projections.tables import Table
-from tests.support.read_side import PATIENCE_S
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

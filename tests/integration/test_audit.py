@@ -22,12 +22,12 @@ from infra.audit_expiry import AuditExpiry
 from infra.audit_reading import request_as_of
 from infra.audit_writing import erase_audit
 from infra.database import Database
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-PATIENCE_S = 60
 TABLES = ("model_calls", "audit_parts", "audit_uses")
 
 

@@ -21,7 +21,8 @@ from domain.summary_events import SummaryRecorded
 from infra.agenda import PostgresAgenda
 from projections.agenda import AGENDA
 from tests.support.agents import Office, ScriptedModel, says
-from tests.support.read_side import LOOK_EVERY_S, PATIENCE_S, ReadSide, open_read_side
+from tests.support.read_side import LOOK_EVERY_S, ReadSide, open_read_side
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -17,13 +17,11 @@ from infra import database as database_module
 from infra import pool
 from infra.clock import Clock
 from infra.database import Database, DatabaseRefused, DatabaseUnavailable
-from tests.support.slack import SLACK_S
+from tests.support.slack import PATIENCE_S, SLACK_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-PATIENCE_S = 120.0
 
 
 @pytest.fixture

@@ -23,11 +23,11 @@ from infra.postgres_cluster import Cluster, EmbeddedPostgresError, locate_cluste
 from infra.postmaster import announced
 from tests.support.postgres import postmaster
 from tests.support.program import data_directory
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PATIENCE_S = 120.0
 PROCESS = """
 import asyncio, sys
 from pathlib import Path

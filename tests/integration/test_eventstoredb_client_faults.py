@@ -17,9 +17,10 @@ from domain.event_store import StoreError
 from infra.eventstoredb import clients
 from infra.eventstoredb.clients import Client, ClientError, NewEvent, RecordedEvent, StreamState
 from infra.eventstoredb.store import EventStoreDBEventStore
-from tests.contract.samples import PATIENCE, caught_up, events, seqs, some_stream, take
+from tests.contract.samples import caught_up, events, seqs, some_stream, take
 from tests.support.eventstoredb import Double, Fault, Security
 from tests.support.eventstoredb.fixtures import LONG, server, store
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -66,7 +67,7 @@ async def test_k1_a_cancelled_read_is_cancelled_and_a_timeout_fires(
     reading = asyncio.create_task(store.read(stream))
     await server.until(lambda: server.calls["read"] > asked)
     reading.cancel()
-    await asyncio.wait({reading}, timeout=PATIENCE)
+    await asyncio.wait({reading}, timeout=PATIENCE_S)
     assert reading.cancelled()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
@@ -76,7 +77,7 @@ async def test_k1_a_cancelled_read_is_cancelled_and_a_timeout_fires(
 
 
 async def test_k1_closing_ends_the_live_subscription_in_the_middle_of_its_iteration(server: Double) -> None:
-    async with asyncio.timeout(PATIENCE), EventStoreDBEventStore(server.uri) as store:
+    async with asyncio.timeout(PATIENCE_S), EventStoreDBEventStore(server.uri) as store:
         await caught_up(store.subscribe(0))
 
 
@@ -113,7 +114,7 @@ async def test_k3_as_it_comes_one_failing_call_ends_the_subscriptions_and_cuts_t
         await server.until(lambda: server.calls["read"] > 0)
         server.faults.add(Fault("append", "before"))
         await client.append_to_stream("b", current_version=StreamState.NO_STREAM, events=records(1))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             assert await listening == []
             assert await reading == ()
 
@@ -143,7 +144,7 @@ async def test_k3_a_read_that_is_cut_by_another_one_that_fails_is_read_again(
     await server.until(lambda: server.calls["read"] > asked)
     server.faults.add(Fault("read", "before"))
     assert await store.read(other) == []
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         assert seqs(await reading) == [1, 2, 3]
 
 
@@ -290,6 +291,6 @@ async def test_k7_a_password_with_special_characters_lets_us_in_and_a_wrong_one_
             stream = some_stream()
             await store.append(stream, events(2), 0)
             assert seqs(await take(store.subscribe_stream(stream, 0), 2)) == [1, 2]
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(StoreError, match="refuses the user or the password"):
-                await EventStoreDBEventStore(address("changeit"), patience=PATIENCE * 2).__aenter__()
+                await EventStoreDBEventStore(address("changeit"), patience=PATIENCE_S * 2).__aenter__()

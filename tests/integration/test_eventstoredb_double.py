@@ -22,10 +22,10 @@ from infra.eventstoredb.clients import (
     StreamState,
     WrongCurrentVersionError,
 )
-from tests.contract.samples import PATIENCE
 from tests.support.eventstoredb import Double, Fault, Security, writes
 from tests.support.eventstoredb.fixtures import LONG, server
 from tests.support.eventstoredb.process import DoubleProcess
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ async def connected(uri: str) -> AsyncIterator[Client]:
 
 async def reconnected(client: Client, stream: str) -> list[int]:
     """Read a stream as soon as the client reaches the server again."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 return await numbers(client, stream)
@@ -100,7 +100,7 @@ class Follower:
                 self._arrived.notify_all()
 
     async def until(self, mark: str, count: int = 1) -> None:
-        async with asyncio.timeout(PATIENCE), self._arrived:
+        async with asyncio.timeout(PATIENCE_S), self._arrived:
             await self._arrived.wait_for(lambda: self.marks.count(mark) >= count)
 
     async def stop(self) -> None:
@@ -230,7 +230,7 @@ async def test_a_slow_subscriber_falls_back_to_catch_up_without_a_word(server: D
             current = version - 1 if version else StreamState.NO_STREAM
             await client.append_to_stream("s", current_version=current, events=[NewEvent(large.type, large.data)])
         taken = [await anext(reading)]
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             while not taken[-1].is_caught_up:
                 taken.append(await anext(reading))
         await reading.stop()
@@ -286,7 +286,7 @@ async def test_a_tombstone_is_for_ever_and_is_seen_by_those_who_are_there(client
         await client.tombstone_stream("s", current_version=StreamState.ANY)
         await follower.until("event", 3)
         await all_follower.until("event")
-        await asyncio.wait({follower.task}, timeout=PATIENCE)
+        await asyncio.wait({follower.task}, timeout=PATIENCE_S)
         assert isinstance(follower.task.exception(), StreamIsDeletedError)
     tombstone = follower.events[-1]
     assert all_follower.events[-1].id == tombstone.id
@@ -355,12 +355,12 @@ async def test_a_subscription_can_be_dropped(server: Double, client: Client) -> 
     async with following(client.subscribe_to_all(from_end=True, include_caught_up=True)) as follower:
         await follower.until("caught up")
         server.drop_subscriptions()
-        await asyncio.wait({follower.task}, timeout=PATIENCE)
+        await asyncio.wait({follower.task}, timeout=PATIENCE_S)
         assert isinstance(follower.task.exception(), ClientError)
     server.faults.add(Fault("subscribe", "after", responses=3))
     await append(client, "s", 5)
     async with following(client.subscribe_to_stream("s")) as follower:
-        await asyncio.wait({follower.task}, timeout=PATIENCE)
+        await asyncio.wait({follower.task}, timeout=PATIENCE_S)
         assert len(follower.events) == 2, "one of the three is the confirmation"
 
 

@@ -28,12 +28,13 @@ from projections.catalog import PROJECTIONS
 from projections.positions import Positions
 from projections.projector import Projector
 from projections.schema import ensure_schema
-from tests.contract.samples import PATIENCE, caught_up, event, events, seqs, some_stream, take
+from tests.contract.samples import caught_up, event, events, seqs, some_stream, take
 from tests.support.eventstoredb import Double, Fault, reads, subscriptions, writes
 from tests.support.eventstoredb.fixtures import LONG, patient, server, store
 from tests.support.eventstoredb.refusals import Refused
 from tests.support.eventstoredb.stubs import streams_pb2
 from tests.support.random_log import random_log
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,7 +190,7 @@ async def test_l5_a_subscriber_is_handed_whole_appends_in_history_and_live(
             writing = asyncio.create_task(append_threes(store, some_stream()))
             seen = 0
             while seen < 15 or not writing.done():
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(PATIENCE_S):
                     batch = await anext(batches)
                 assert len(batch.events) % 3 == 0
                 seen += len(batch.events)
@@ -211,7 +212,7 @@ async def test_l6_an_append_in_whose_middle_the_subscription_broke_is_delivered_
     async with aclosing(store.subscribe_stream(stream, 0)) as batches:
         await caught_up(batches)
         await store.append(stream, events(3), 0)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             assert seqs(list((await anext(batches)).events)) == [1, 2, 3]
         await store.append(stream, events(1), 3)
         assert seqs(await take(batches, 1)) == [4]
@@ -279,7 +280,7 @@ async def test_an_idle_projector_keeps_up_with_the_log_while_only_others_streams
         try:
             begun = await theirs.append("busy", events(1), 0)
             version = 1
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_S):
                 while not await positions.wait(["conversations"], begun.position, timeout_s=0.1):
                     version = (await theirs.append("busy", events(50), version)).seq
             head = await ours.head()
@@ -376,7 +377,7 @@ async def test_opening_waits_for_a_server_for_a_while_however_patient_the_store_
 ) -> None:
     monkeypatch.setattr(store_module, "OPENING_SECONDS", 0.5)
     await server.stop()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(StoreError, match="out of reach"):
             await patient(server.uri).__aenter__()
 
@@ -398,7 +399,7 @@ async def test_in_an_outage_that_lasts_one_call_goes_on_asking_and_the_others_fa
         assert not asking.done()
         server.log.restarted()
         await server.start()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_S):
             head = await asking
         assert await asyncio.gather(*(store.head() for _ in range(20))) == [head] * 20
 
@@ -456,7 +457,7 @@ async def test_l5_an_append_that_the_server_could_not_deliver_whole_in_time_is_h
         monkeypatch.setattr(reads, "read_all", cut)
         seen: list[StoredEvent] = []
         while len(seen) < 9:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_S):
                 batch = await anext(batches)
             assert len(batch.events) % 3 == 0
             seen += batch.events

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contract.samples import PATIENCE
 from tests.support.eventstoredb import Double, Security
 from tests.support.model_script import says
 from tests.support.program import Ended, run
+from tests.support.slack import PATIENCE_S
 from tests.support.system import System, system_over, types
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def test_a_bad_connection_string_is_one_clear_line_that_does_not_repeat_it
 
 async def ready(system: System) -> None:
     """Wait until all is ready; read models may be behind for a moment."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_S):
         while (await (await system.session.get(f"{system.url}/readyz")).json())["status"] != "ready":
             pass
 

@@ -15,9 +15,8 @@ from commands.agent.model import Delta, ModelError, ModelReply
 from domain.parts import text_part
 from domain.usage import Usage
 from tests.support.model_script import gate, hang, says, thinks
-from tests.support.model_server import PATIENCE_S
 from tests.support.model_streams import LOOK, failure_of, reply_of, request
-from tests.support.slack import SLACK_S
+from tests.support.slack import PATIENCE_S, SLACK_S
 
 if TYPE_CHECKING:
     from infra.litellm_model import LiteLLMModel

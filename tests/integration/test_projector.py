@@ -23,8 +23,8 @@ from projections.span import Span
 from tests.support.given import asked, claimed, closed, history, said, started, stored
 from tests.support.projecting import fold_whole, interleaved
 from tests.support.random_log import random_log
-from tests.support.read_side import PATIENCE_S, ReadSide, open_read_side
-from tests.support.slack import SLACK_S
+from tests.support.read_side import ReadSide, open_read_side
+from tests.support.slack import PATIENCE_S, SLACK_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -16,8 +16,9 @@ from projections.rebuild.run import rebuild
 from projections.retrying import Retried, retry
 from tests.support.given import CONVERSATION, asked, started, stored
 from tests.support.poison import Poisoned
-from tests.support.read_side import PATIENCE_S, ReadSide, open_read_side
+from tests.support.read_side import ReadSide, open_read_side
 from tests.support.rebuilding import workshop
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,8 +16,8 @@ from projections.projector import LEASE_S, LOOK_EVERY_S
 from tests.support.program import Program
 from tests.support.projecting import fold_whole, interleaved
 from tests.support.random_log import random_log
-from tests.support.read_side import PATIENCE_S, ReadSide, open_read_side
-from tests.support.slack import SLACK_S
+from tests.support.read_side import ReadSide, open_read_side
+from tests.support.slack import PATIENCE_S, SLACK_S
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process

@@ -40,7 +40,8 @@ from tests.support.given import (
     stored,
     suspended,
 )
-from tests.support.read_side import PATIENCE_S, ReadSide, open_read_side
+from tests.support.read_side import ReadSide, open_read_side
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

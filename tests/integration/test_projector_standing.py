@@ -14,8 +14,9 @@ from projections.rebuild import jobs
 from projections.rebuild.progress import rebuild_progress
 from projections.usage import USAGE
 from tests.support.given import asked, claimed, closed, history, said, started, stored
-from tests.support.read_side import LOOK_EVERY_S, PATIENCE_S, ReadSide, open_read_side
+from tests.support.read_side import LOOK_EVERY_S, ReadSide, open_read_side
 from tests.support.rebuilding import assert_no_trace
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -27,7 +27,7 @@ from tests.support.given import asked, claimed, closed, history, said, started, 
 from tests.support.long_form import LONG
 from tests.support.projecting import interleaved
 from tests.support.random_log import random_log, with_summaries
-from tests.support.read_side import LOOK_EVERY_S, PATIENCE_S, ReadSide, open_read_side
+from tests.support.read_side import LOOK_EVERY_S, ReadSide, open_read_side
 from tests.support.rebuilding import (
     assert_as_folded,
     assert_no_trace,
@@ -36,6 +36,7 @@ from tests.support.rebuilding import (
     verdicts,
     workshop,
 )
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

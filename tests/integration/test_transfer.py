@@ -31,12 +31,12 @@ from infra.import_holds import ImportHolds
 from infra.memory_event_store import MemoryEventStore
 from infra.postgres_event_store import PostgresEventStore
 from projections.catalog import PROJECTIONS
-from tests.contract.samples import PATIENCE
 from tests.support.eventstoredb import Double
 from tests.support.forking import folded, put, seen, whole_log
 from tests.support.given import asked, claimed, closed, history, said, started, stored
 from tests.support.projecting import fold_whole, interleaved
 from tests.support.read_side import open_read_side
+from tests.support.slack import PATIENCE_S
 from tests.support.transferring import LOG_ID, exported, some_logs
 from tests.unit.test_commands import by, over
 
@@ -333,7 +333,7 @@ async def test_a_hold_and_a_projector_that_writes_the_same_rows_in_any_order_wai
 ) -> None:
     conversation_id = UUID(int=9)
     insert = "insert into agenda (conversation_id, kind) values (%s, %s) on conflict (conversation_id, kind) do nothing"
-    async with open_read_side(database_url) as read_side, asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+    async with open_read_side(database_url) as read_side, asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
         async with read_side.database.connection() as connection, connection.transaction():
             await connection.execute(insert, [conversation_id, kinds[0]])
             holding = tasks.create_task(ImportHolds(read_side.database).hold(conversation_id))

@@ -7,8 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from domain.tools import Tool, ToolContext, as_tool, tool
-
-PATIENCE_S = 120
+from tests.support.slack import PATIENCE_S
 
 runs: list[dict[str, Any]] = []
 """What ran, in order: tool, tool_call_id, args, the user it ran as and their roles."""

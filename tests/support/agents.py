@@ -35,6 +35,7 @@ from domain.tools import Toolset
 from domain.usage import Usage
 from domain.wire import conversation_of, decode, dumps, stream_of
 from infra.memory_event_store import MemoryEventStore
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 LEASE = timedelta(seconds=8)
-PATIENCE_S = 60
 ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 Step = "ModelReply | Exception | Callable[[ModelRequest], Awaitable[ModelReply]]"

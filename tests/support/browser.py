@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from tests.support.slack import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
@@ -22,7 +24,6 @@ FLAGS = (
     *("--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"),
     "--disable-sync",
 )
-PATIENCE_S = 120
 END_S = 20
 KEYS = {"Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, ""), " ": (32, " ")}
 CHANGE = """new Promise(done => {

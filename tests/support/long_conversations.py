@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 
 from domain.summarising import INSTRUCTIONS
 from tests.support.model_script import Rule, says
-from tests.support.system import PATIENCE_S
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer, Received

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from tests.support.model_script import Rule, Script, Scripted
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
-
-PATIENCE_S = 120
-"""Whoever makes the first call of its process has to import LiteLLM before."""
 
 
 @dataclass(slots=True)

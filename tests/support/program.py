@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.request import Request, urlopen
 
+from tests.support.slack import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 120.0
 
 
 class Ended(NamedTuple):

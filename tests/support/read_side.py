@@ -17,6 +17,7 @@ from projections.schema import ensure_schema
 from projections.status import projection_statuses
 from projections.tables import Table
 from tests.support.given import NOW
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from projections.projection import Projection, Row
 
 ALL = tuple(projection.name for projection in PROJECTIONS)
-PATIENCE_S = 120.0
 LOOK_EVERY_S = 0.02
 
 

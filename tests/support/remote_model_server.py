@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import ClientSession, ClientTimeout
 
-from tests.support.model_server import PATIENCE_S, Received
+from tests.support.model_server import Received
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

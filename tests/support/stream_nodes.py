@@ -33,6 +33,7 @@ from projections.conversations import CONVERSATIONS
 from projections.positions import Positions
 from projections.projector import Projector
 from projections.schema import ensure_schema
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from domain.event_store import Appended, EventStore
 
 CALLERS = {"ada": ("acme", "ada"), "bob": ("acme", "bob"), "root": ("acme", "root"), "eve": ("evil", "ada")}
-PATIENCE_S = 60
 
 
 class _NoWorkers:

@@ -16,6 +16,7 @@ from api.app import ROLES, running
 from infra.litellm_library import load_litellm
 from infra.settings import load_settings
 from tests.support import agent_tools
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from tests.support.model_server import ModelServer
 
 Event = dict[str, Any]
-PATIENCE_S = 120
-"""The first call of a process imports LiteLLM, which takes a minute of a machine that many share."""
 
 
 @dataclass(frozen=True)

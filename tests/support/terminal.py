@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import pyte
 
-from tests.support.program import PATIENCE_S, ROOT, environment
+from tests.support.program import ROOT, environment
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,6 +16,7 @@ from api.cli.stepper_pane import Pane
 from api.debugging.history import History, LoadedLog
 from api.debugging.steps import Steps
 from tests.support.long_log import CONVERSATION_ID, LongLog, log_of
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from api.debugging.history import LogReader
 
 EVENTS = 40
-PATIENCE_S = 60
 
 
 class Screen:

@@ -25,6 +25,7 @@ from tests.crash.matrix.scenario import Upstream, usual_answer
 from tests.crash.matrix.stores import open_store
 from tests.support.model_script import text_of
 from tests.support.read_side import ReadSide
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from projections.projection import Projection, Row
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 Shape = Literal["whole", "behind"]
 """``whole``: all roles die together; ``behind``: the api lives on, projector and worker die."""
 
-PATIENCE_S = 120.0
 LOOK_AGAIN_S = 0.02
 FOLLOWERS_S = 60.0
 _numbers = count(1)

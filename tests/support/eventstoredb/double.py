@@ -18,6 +18,7 @@ from tests.support.eventstoredb.log import Log
 from tests.support.eventstoredb.refusals import Refused
 from tests.support.eventstoredb.stubs import gossip_pb2, shared_pb2, streams_pb2
 from tests.support.eventstoredb.writes import MAX_APPEND_BYTES, Writes, before
+from tests.support.slack import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
-PATIENCE_S = 120
 MAX_REQUEST_BYTES = 16 * 1024 * 1024 - 10_000
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
